@@ -13,6 +13,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from rankwise.backends.registry import registry
 from rankwise.groups.world import World, use
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -164,3 +165,12 @@ def own_world():
     yield
     leave_everything()
     _current.reset(token)
+
+
+@pytest.fixture
+def own_backends():
+    """Unregister the backends that a test registers."""
+    before = set(registry.names())
+    yield
+    for name in set(registry.names()) - before:
+        registry.unregister(name)

@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["alive", "environment", "free_port", "idle_process", "wait_until"]
+__all__ = ["alive", "environment", "forked", "free_port", "idle_process", "wait_until"]
 
 _LOOK_S = 0.01
 
@@ -53,3 +54,20 @@ def wait_until(condition: Callable[[], object], within_s: float) -> bool:
             return False
         time.sleep(_LOOK_S)
     return True
+
+
+@contextmanager
+def forked(body: Callable[[], object]) -> Iterator[int]:
+    """Have a forked process that calls a function, which must end well."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            body()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    yield pid
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

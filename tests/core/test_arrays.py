@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tests.by_reference import call
 from tests.fresh import loaded
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics import arrays
 from rankwise.basics.arrays import as_array, as_bytes, device_of
-from rankwise.testing import local_world
 
 PATIENCE_S = 60.0
 
@@ -67,8 +67,7 @@ def test_collectives_fill_other_libraries_arrays(kind):
         dist.all_reduce(foreign(kind, data))
         return data.tolist()
 
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [[2.0] * 3] * 2
+    assert run_local(2, program) == [[2.0] * 3] * 2
 
 
 def test_buffers_of_the_standard_library_are_arrays():

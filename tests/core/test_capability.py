@@ -6,6 +6,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise import ReduceOp
@@ -28,7 +29,6 @@ from rankwise.backends.registry import registry
 from rankwise.backends.requirement import Others, require, require_feature
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import DTYPES, dtype_name
-from rankwise.testing import local_world
 from rankwise.testing.local import LocalCommunicator
 
 REPRESENTATIVES = {
@@ -177,8 +177,7 @@ def test_every_dispatch_is_checked():
         dist.all_reduce(array)
         return array[0]
 
-    with local_world(2) as ranks:
-        assert ranks.run(refused) == [2.0, 2.0]
+    assert run_local(2, refused) == [2.0, 2.0]
 
 
 def test_capabilities_of_a_backend_that_is_not_there():

@@ -14,10 +14,10 @@ from tests import warm
 from tests.by_reference import command
 from tests.core.launch_programs import make_groups, ranks_of
 from tests.processes import alive, wait_until
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.cli import main
-from rankwise.testing import local_world
 from rankwise_launch.launching import run_launcher
 
 TIMEOUT_S = 60
@@ -121,10 +121,9 @@ def test_explain_takes_no_latency_at_all(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_articles_fit_their_nouns() -> None:
-    with local_world(1) as ranks:
-        for value, words in ((object(), "an object is not"), ({}, "a dict is not")):
-            with pytest.raises(TypeError, match=words):
-                ranks.run(lambda value=value: dist.all_reduce(value))
+    for value, words in ((object(), "an object is not"), ({}, "a dict is not")):
+        with pytest.raises(TypeError, match=words):
+            run_local(1, lambda value=value: dist.all_reduce(value))
 
 
 @pytest.mark.parametrize("case", ["read-only", "not C-contiguous"])
@@ -147,8 +146,7 @@ def test_the_remedy_for_an_array_that_cannot_be_written_works(case: str) -> None
         result = names["copy"] if case == "read-only" else it
         return bool((result == 2).all())
 
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [True, True]
+    assert run_local(2, program) == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,19 @@
 
 import gc
 import os
+import re
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import numpy as np
 import pytest
+from tests.processes import forked, wait_until
+from tests.threads import at_once, run_local, within
 
 import rankwise as dist
 from rankwise import GroupMember, HashStore
-from rankwise.backends.registry import registry
 from rankwise.groups.world import World, current, use
-from rankwise.testing import local_world
 from rankwise.testing.local import LocalCommunicator
 
 PATIENCE_S = 60.0
@@ -44,8 +45,7 @@ def test_members_may_stand_in_any_order():
         dist.broadcast(other, group_src=2, group=group)
         return int(array[0]), int(other[0])
 
-    with local_world(4) as ranks:
-        assert ranks.run(program) == [(3, 2), None, (3, 2), (3, 2)]
+    assert run_local(4, program) == [(3, 2), None, (3, 2), (3, 2)]
 
 
 def test_a_non_member_warns_and_gets_none():
@@ -57,8 +57,7 @@ def test_a_non_member_warns_and_gets_none():
             with pytest.warns(UserWarning, match="recv does nothing"):
                 assert dist.recv(np.ones(1), group=group) == -1
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_sorted_unless_told_otherwise_and_named():
@@ -71,8 +70,7 @@ def test_sorted_unless_told_otherwise_and_named():
         assert group.timeout == timedelta(seconds=3)
         return group.name
 
-    with local_world(2) as ranks:
-        names = ranks.run(program)
+    names = run_local(2, program)
     assert names[0] == names[1]
 
 
@@ -92,11 +90,10 @@ def test_wrong_members_are_refused_before_anything_is_made(ranks, error, words):
             dist.new_group(ranks)
         return total()
 
-    with local_world(2) as world:
-        assert world.run(program) == [2.0, 2.0]
+    assert run_local(2, program) == [2.0, 2.0]
 
 
-def test_groups_of_different_backends_live_side_by_side():
+def test_groups_of_different_backends_live_side_by_side(own_backends):
     dist.register_backend("other", LocalCommunicator, extended_api=True)
 
     def program():
@@ -106,14 +103,10 @@ def test_groups_of_different_backends_live_side_by_side():
         assert dist.get_backend_config(group) == "cpu:other"
         return total(), total(group)
 
-    try:
-        with local_world(2) as ranks:
-            assert ranks.run(program) == [(2.0, 2.0)] * 2
-    finally:
-        registry.unregister("other")
+    assert run_local(2, program) == [(2.0, 2.0)] * 2
 
 
-def test_one_group_has_a_backend_for_each_device():
+def test_one_group_has_a_backend_for_each_device(own_backends):
     dist.register_backend("gpu", LocalCommunicator, extended_api=True, devices="cuda")
 
     def program():
@@ -122,11 +115,7 @@ def test_one_group_has_a_backend_for_each_device():
         assert served == [("cpu",), ("cuda",)]
         return total()
 
-    try:
-        with local_world(2, backend="cpu:local,cuda:gpu") as ranks:
-            assert ranks.run(program) == [2.0, 2.0]
-    finally:
-        registry.unregister("gpu")
+    assert run_local(2, program, backend="cpu:local,cuda:gpu") == [2.0, 2.0]
 
 
 def test_a_device_without_a_backend_is_refused():
@@ -138,8 +127,7 @@ def test_a_device_without_a_backend_is_refused():
         with pytest.raises(ValueError, match="no backend for cuda arrays"):
             dist.group.WORLD.lane(Remote(), "all_reduce")
 
-    with local_world(1) as ranks:
-        ranks.run(program)
+    run_local(1, program)
 
 
 def test_only_members_call_with_local_synchronization():
@@ -151,8 +139,7 @@ def test_only_members_call_with_local_synchronization():
         assert group.name != again.name
         return total(group) + total(again)
 
-    with local_world(3) as ranks:
-        assert ranks.run(program) == [4.0, None, 4.0]
+    assert run_local(3, program) == [4.0, None, 4.0]
 
 
 def test_split_and_subgroups():
@@ -167,8 +154,7 @@ def test_split_and_subgroups():
         odd, _ = dist.new_subgroups_by_enumeration([[0, 2], [1]])
         return total(half), total(mine), None if odd is None else total(odd)
 
-    with local_world(4) as ranks:
-        assert ranks.run(program) == [(2, 2, 2), (2, 2, 1), (2, 2, 2), (2, 2, None)]
+    assert run_local(4, program) == [(2, 2, 2), (2, 2, 1), (2, 2, 2), (2, 2, None)]
 
 
 def test_overlapping_subgroups_are_refused_before_anything_is_made():
@@ -182,8 +168,7 @@ def test_overlapping_subgroups_are_refused_before_anything_is_made():
             dist.new_subgroups(3)
         assert dist.get_pg_count() == made
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_members_that_disagree_about_a_group_are_told():
@@ -193,8 +178,7 @@ def test_members_that_disagree_about_a_group_are_told():
             dist.new_group(wanted, timeout=2)
         return str(caught.value)
 
-    with local_world(3) as ranks:
-        said = ranks.run(program)
+    said = run_local(3, program)
     assert all("ranks" in text and "[0, 2]" in text for text in said)
 
 
@@ -206,8 +190,7 @@ def test_shrinking_leaves_the_survivors_a_working_group():
         assert group.ranks == (0, 2)
         return total(group)
 
-    with local_world(3) as ranks:
-        assert ranks.run(program) == [2.0, None, 2.0]
+    assert run_local(3, program) == [2.0, None, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -219,8 +202,7 @@ def test_shrinking_by_the_wrong_ranks_is_refused(excluded, words):
             with pytest.raises(ValueError, match=words):
                 dist.shrink_group(excluded)
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_an_abort_ends_a_call_that_waits_in_another_thread():
@@ -239,8 +221,7 @@ def test_an_abort_ends_a_call_that_waits_in_another_thread():
         timer.join()
         return pg.rank()
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_destroying_one_group_leaves_the_others():
@@ -254,8 +235,7 @@ def test_destroying_one_group_leaves_the_others():
         dist.destroy_process_group(GroupMember.NON_GROUP_MEMBER)
         return total(two) + total()
 
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [4.0, 4.0]
+    assert run_local(2, program) == [4.0, 4.0]
 
 
 def test_destroy_finishes_what_was_issued():
@@ -266,8 +246,7 @@ def test_destroy_finishes_what_was_issued():
         assert all(work.is_success() for work in works)
         return all((array == 2).all() for array in arrays)
 
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [True, True]
+    assert run_local(2, program) == [True, True]
 
 
 def test_without_a_group_calls_say_what_to_do():
@@ -305,41 +284,23 @@ def test_a_timeout_is_a_timedelta_or_seconds(timeout, error):
     assert not dist.is_initialized()
 
 
-def in_own_world(program, *args):
-    """Run a function on a thread with a world of its own, and return a thread that keeps its outcome."""
-    outcome = []
-
-    def body():
-        use(World())
-        try:
-            outcome.append(program(*args))
-        except BaseException as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=body, daemon=True)
-    thread.outcome = outcome
-    thread.start()
-    return thread
-
-
 def init_all(arguments, timeout=5.0):
     """Call init_process_group with each of the arguments, all at once; return what came of each."""
     store = HashStore()
 
     def program(kwargs):
-        dist.init_process_group(**{"backend": "local", "store": store, "timeout": timeout, **kwargs})
-        dist.destroy_process_group()
-        return "ok"
+        use(World())
+        try:
+            dist.init_process_group(**{"backend": "local", "store": store, "timeout": timeout, **kwargs})
+            dist.destroy_process_group()
+        except Exception as error:
+            return error
 
-    threads = [in_own_world(program, kwargs) for kwargs in arguments]
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    return [thread.outcome[0] for thread in threads]
+    return at_once(program, arguments, PATIENCE_S)
 
 
 def test_two_processes_that_claim_one_rank_are_both_named_to_all():
-    outcomes = init_all([{"rank": r, "world_size": 3} for r in (0, 1, 1)])
-    for error in outcomes:
+    for error in init_all([{"rank": r, "world_size": 3} for r in (0, 1, 1)]):
         assert isinstance(error, dist.RendezvousError)
         assert str(error).count(f"rank 1 (host {os.uname().nodename}, pid {os.getpid()}") == 2
 
@@ -349,53 +310,41 @@ def test_a_duplicate_that_comes_when_all_is_settled_is_refused():
     from rankwise.groups.handshake import meet
 
     store = HashStore()
-    for rank in (0, 1):
-        thread = threading.Thread(target=meet, args=(store, rank, (0, 1), {}, "init", Deadline(5)), daemon=True)
-        thread.start()
-    thread.join(PATIENCE_S)
+    at_once(lambda rank: meet(store, rank, (0, 1), {}, "init", Deadline(5)), (0, 1), PATIENCE_S)
     with pytest.raises(dist.RendezvousError, match="two processes claim rank 1"):
         meet(store, 1, (0, 1), {}, "init", Deadline(5))
 
 
-def test_disagreeing_world_sizes_are_both_named_to_all():
-    outcomes = init_all([{"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 3}])
-    for error in outcomes:
-        assert isinstance(error, dist.RendezvousError)
-        assert "world_size is 2 for rank 0" in str(error) or "world_size is 3 for rank 1" in str(error)
-
-
-def test_disagreeing_backends_are_named_to_all():
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({"world_size": 3}, "world_size is (2 for rank 0|3 for rank 1)"),
+        ({"backend": "other"}, "'cpu:local'.*'cpu:other'|'cpu:other'.*'cpu:local'"),
+    ],
+)
+def test_what_processes_disagree_about_is_named_to_all(odd, words, own_backends):
     dist.register_backend("other", LocalCommunicator, extended_api=True)
-    try:
-        outcomes = init_all([{"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 2, "backend": "other"}])
-    finally:
-        registry.unregister("other")
-    for error in outcomes:
+    for error in init_all([{"rank": 0, "world_size": 2}, {"rank": 1, "world_size": 2, **odd}]):
         assert isinstance(error, dist.RendezvousError)
-        assert "'cpu:local'" in str(error)
-        assert "'cpu:other'" in str(error)
+        assert re.search(words, str(error))
 
 
 def test_missing_ranks_are_named_when_the_time_is_up():
-    began = time.monotonic()
-    outcomes = init_all([{"rank": r, "world_size": 5} for r in (0, 1, 4)], timeout=0.5)
-    assert time.monotonic() - began < LEEWAY_S
+    with within(LEEWAY_S):
+        outcomes = init_all([{"rank": r, "world_size": 5} for r in (0, 1, 4)], timeout=0.5)
     for error in outcomes:
         assert isinstance(error, dist.DistTimeoutError)
         assert "ranks 2, 3 of 5 did not come within 0.5 s" in str(error)
 
 
-def test_a_member_that_cannot_make_its_part_is_named_to_all():
+def test_a_member_that_cannot_make_its_part_is_named_to_all(own_backends):
     def create(context):
         if context.rank == 1:
             raise OSError("its card is broken")
         return LocalCommunicator(context)
 
     dist.register_backend("fragile", create, extended_api=True)
-    try:
-        outcomes = init_all([{"rank": r, "world_size": 3, "backend": "fragile"} for r in range(3)])
-    finally:
-        registry.unregister("fragile")
+    outcomes = init_all([{"rank": r, "world_size": 3, "backend": "fragile"} for r in range(3)])
     assert isinstance(outcomes[1], OSError)
     for error in (outcomes[0], outcomes[2]):
         assert isinstance(error, dist.DistBackendError)
@@ -417,21 +366,17 @@ def test_after_a_time_out_the_same_store_serves_again():
     ended = []
 
     def first_alone():
+        use(World())
         alone = program(0, 0.1)
         ended.append(store.get("life"))
         return alone, program(0, PATIENCE_S)
 
-    alone = in_own_world(first_alone)
-    until = time.monotonic() + PATIENCE_S
-    # A rank that comes before anyone has come back is told that it was late, too.
-    while not ended or store.get("life") == ended[0]:
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    other = in_own_world(program, 1, PATIENCE_S)
-    for thread in (alone, other):
-        thread.join(PATIENCE_S)
-    assert alone.outcome == [("late", 2.0)]
-    assert other.outcome == [2.0]
+    with ThreadPoolExecutor(1) as threads:
+        alone = threads.submit(first_alone)
+        # A rank that comes before anyone has come back is told that it was late, too.
+        assert wait_until(lambda: ended and store.get("life") != ended[0], PATIENCE_S)
+        assert program(1, PATIENCE_S) == 2.0
+        assert alone.result(PATIENCE_S) == ("late", 2.0)
 
 
 def test_a_failed_init_leaves_nothing_behind():
@@ -451,6 +396,7 @@ def usage():
 
 def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
     def lives(store, rank, count):
+        use(World())
         for _ in range(count):
             dist.init_process_group("local", store=store, rank=rank, world_size=2, timeout=20)
             dist.all_reduce(np.ones(100), async_op=True).wait()
@@ -459,10 +405,7 @@ def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
 
     def both(count):
         store = HashStore()  # the program's own: each life leaves some keys in it
-        threads = [in_own_world(lives, store, rank, count) for rank in range(2)]
-        for thread in threads:
-            thread.join(PATIENCE_S)
-            assert thread.outcome == [None]
+        at_once(lambda rank: lives(store, rank, count), range(2), PATIENCE_S)
 
     both(50)
     threads, descriptors, memory = usage()
@@ -475,18 +418,16 @@ def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
 def test_a_forked_child_gets_an_error_and_may_begin_anew():
     dist.init_process_group("local", rank=0, world_size=1)
     pg = dist.group.WORLD
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            for call in (lambda: dist.all_reduce(np.ones(1)), lambda: dist.barrier(group=pg)):
-                with pytest.raises(dist.ForkedProcessError, match="fork"):
-                    call()
-            dist.init_process_group("local", rank=0, world_size=1)
-            code = 0 if total() == 1.0 else 2
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def begin_anew():
+        for call in (lambda: dist.all_reduce(np.ones(1)), lambda: dist.barrier(group=pg)):
+            with pytest.raises(dist.ForkedProcessError, match="fork"):
+                call()
+        dist.init_process_group("local", rank=0, world_size=1)
+        assert total() == 1.0
+
+    with forked(begin_anew):
+        pass
     assert total() == 1.0
 
 
@@ -502,8 +443,7 @@ def test_a_rank_whose_call_alone_was_refused_may_make_it_again():
         dist.broadcast(array, 1)  # in step again
         return array[0]
 
-    with local_world(3) as ranks:
-        assert ranks.run(program) == [3.0] * 3
+    assert run_local(3, program) == [3.0] * 3
 
 
 def test_a_rank_that_passes_over_a_refused_call_is_told_where_the_calls_differ():
@@ -519,5 +459,4 @@ def test_a_rank_that_passes_over_a_refused_call_is_told_where_the_calls_differ()
             dist.all_reduce(np.ones(3))
         return True
 
-    with local_world(3) as ranks:
-        assert all(ranks.run(program))
+    assert all(run_local(3, program))

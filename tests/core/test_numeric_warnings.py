@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise import ReduceOp
@@ -61,8 +62,7 @@ def test_a_factor_that_no_float_holds_is_refused_before_anything_is_sent(dtype):
         dist.all_reduce(array, ReduceOp.PREMUL_SUM(2))
         return array[0] == 4
 
-    with local_world(2) as ranks:
-        assert all(ranks.run(program))
+    assert all(run_local(2, program))
 
 
 @pytest.mark.parametrize("factor", ["2", None, np.timedelta64(2, "s"), 2j])
@@ -72,5 +72,4 @@ def test_what_is_no_factor_is_refused(factor):
         with pytest.raises(TypeError, match="factor"):
             dist.all_reduce(np.ones(3), op)
 
-    with local_world(1) as ranks:
-        ranks.run(program)
+    run_local(1, program)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise import ProcessGroup
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore
-from rankwise.testing import local_world
 from rankwise.testing.local import register_local
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -204,8 +204,7 @@ def test_worlds_and_groups_live_side_by_side_and_end_in_any_order() -> None:
         assert current().worlds()[1:] == [third.world]
 
     store = HashStore()
-    with local_world(2, timeout=30) as world:
-        world.run(program)
+    run_local(2, program, timeout=30)
 
 
 def test_each_thread_may_make_one_of_its_own() -> None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.calls.check import aside, parts_aside
-from rankwise.testing import local_world
 
 SIZES = [2, 3, 5]
 COUNTS = [1, 3, 5000]
@@ -46,11 +46,10 @@ def test_what_is_gathered_may_lie_anywhere_in_the_output(size, count, shift):
                     found.append(flat)
         return found
 
-    with local_world(size) as ranks:
-        for found in ranks.run(program):
-            assert len(found) >= 3
-            for flat in found:
-                np.testing.assert_array_equal(flat, wanted(size, count))
+    for found in run_local(size, program):
+        assert len(found) >= 3
+        for flat in found:
+            np.testing.assert_array_equal(flat, wanted(size, count))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -69,9 +68,8 @@ def test_a_reduced_part_may_be_written_anywhere_into_the_input(size, count, shif
             dist.reduce_scatter(out, list(flat.reshape(size, count)))
         return out
 
-    with local_world(size) as ranks:
-        for rank, out in enumerate(ranks.run(program)):
-            np.testing.assert_array_equal(out, size * np.arange(rank * count, (rank + 1) * count))
+    for rank, out in enumerate(run_local(size, program)):
+        np.testing.assert_array_equal(out, size * np.arange(rank * count, (rank + 1) * count))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -86,9 +84,8 @@ def test_the_root_of_a_scatter_may_get_its_part_in_the_place_of_another(size, sh
         dist.scatter(out, rows, src=1)
         return out
 
-    with local_world(size) as ranks:
-        for rank, out in enumerate(ranks.run(program)):
-            np.testing.assert_array_equal(out, np.arange(rank * 4.0, rank * 4.0 + 4))
+    for rank, out in enumerate(run_local(size, program)):
+        np.testing.assert_array_equal(out, np.arange(rank * 4.0, rank * 4.0 + 4))
 
 
 def memory(kind, count):
@@ -136,5 +133,4 @@ def test_copies_of_structures_keep_what_lies_between_the_fields():
         dist.all_gather(got, array[:, 1:3])  # not contiguous
         return [part.tobytes() == b"".join(row[1:3].tobytes() for row in array) for part in got]
 
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [[True, True]] * 2
+    assert run_local(2, program) == [[True, True]] * 2

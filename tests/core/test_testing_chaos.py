@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError
@@ -35,8 +36,7 @@ def send_and_receive(count=40, tags=1):
 
 
 def received(**chaos):
-    with local_world(2, backend=register_chaos("local", **chaos), timeout=30) as ranks:
-        return ranks.run(send_and_receive)[1]
+    return run_local(2, send_and_receive, backend=register_chaos("local", **chaos), timeout=30)[1]
 
 
 def test_without_chaos_all_is_well():
@@ -91,8 +91,7 @@ def test_messages_of_other_streams_are_overtaken():
         return done.get(timeout=PATIENCE_S) + done.get(timeout=PATIENCE_S), int(first[0]), int(second[0])
 
     name = register_chaos("local", seed=first_seed_that_holds_back_tag(1), reorder=0.5, delay_s=5.0)
-    with local_world(2, backend=name, timeout=30) as ranks:
-        assert ranks.run(program)[1] == ("ba", 1, 2)
+    assert run_local(2, program, backend=name, timeout=30)[1] == ("ba", 1, 2)
 
 
 def first_seed_that_holds_back_tag(tag):
@@ -124,8 +123,7 @@ def test_corruption_of_a_collective_is_noticed_or_harmless_but_never_a_hang():
             return type(error).__name__
         return "unnoticed"
 
-    with local_world(3, backend=register_chaos("local", seed=5, corrupt=0.05), timeout=30) as ranks:
-        ranks.run(program)
+    run_local(3, program, backend=register_chaos("local", seed=5, corrupt=0.05), timeout=30)
 
 
 def test_collectives_bear_delay_and_reordering():
@@ -141,8 +139,7 @@ def test_collectives_bear_delay_and_reordering():
         for work in works:
             work.wait()
 
-    with local_world(3, backend=register_chaos("local", seed=7, delay=0.2, reorder=0.2, delay_s=0.002)) as ranks:
-        ranks.run(program)
+    run_local(3, program, backend=register_chaos("local", seed=7, delay=0.2, reorder=0.2, delay_s=0.002))
 
 
 def test_what_is_held_back_is_sent_before_the_group_is_gone():
@@ -153,8 +150,7 @@ def test_what_is_held_back_is_sent_before_the_group_is_gone():
         work.wait()
         return int(array[0])
 
-    with local_world(2, backend=register_chaos("local", delay=1.0, delay_s=0.05)) as ranks:
-        assert ranks.run(program) == [4, 4]
+    assert run_local(2, program, backend=register_chaos("local", delay=1.0, delay_s=0.05)) == [4, 4]
 
 
 def test_the_table_says_that_collectives_are_derived():

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise import HashStore
@@ -37,10 +38,9 @@ def test_a_world_can_be_run_many_times_and_keeps_its_group():
 
 def test_the_worlds_of_the_ranks_are_not_the_callers():
     before = current()
-    with local_world(2) as ranks:
-        assert all(world is not before for world in ranks.run(current))
-        assert current() is before
-        assert not dist.is_initialized()
+    assert all(world is not before for world in run_local(2, current))
+    assert current() is before
+    assert not dist.is_initialized()
 
 
 def test_the_ranks_see_the_callers_context():
@@ -137,8 +137,7 @@ def test_a_longer_message_fails_both_sides_naming_both_sizes():
         with pytest.raises(DistBackendError, match=r"3 bytes.*2 bytes"):
             work.wait()
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_a_send_after_an_abort_fails_instead_of_waiting_for_ever():
@@ -151,8 +150,7 @@ def test_a_send_after_an_abort_fails_instead_of_waiting_for_ever():
             dist.send(np.zeros(1), 1 - dist.get_rank(), timeout=5)
         assert time.monotonic() - begin < LEEWAY_S
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_an_abort_ends_what_all_ranks_wait_for():
@@ -162,13 +160,11 @@ def test_an_abort_ends_what_all_ranks_wait_for():
         with pytest.raises(GroupAbortedError, match="aborted on rank 0"):
             dist.recv(np.zeros(1), 1 - dist.get_rank())
 
-    with local_world(2) as ranks:
-        ranks.run(program)
+    run_local(2, program)
 
 
 def test_no_thread_is_left():
     before = threading.active_count()
     for _ in range(5):
-        with local_world(4) as ranks:
-            ranks.run(lambda: dist.all_reduce(np.zeros(1), async_op=True).wait())
+        run_local(4, lambda: dist.all_reduce(np.zeros(1), async_op=True).wait())
     assert threading.active_count() <= before

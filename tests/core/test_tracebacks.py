@@ -9,13 +9,13 @@ import traceback
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import BoundWork, FutureWork
 from rankwise.calls.coalesced import CombinedWork
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
-from rankwise.testing import local_world
 
 #: What cannot fail, or only tells the level of what is shown.
 CANNOT_FAIL = {
@@ -84,8 +84,7 @@ def test_an_error_about_a_call_has_one_frame_of_ours(name, level):
 
     dist.set_debug_level(dist.DebugLevel[level])
     try:
-        with local_world(2) as ranks:
-            (ours, text), _ = ranks.run(program)
+        (ours, text), _ = run_local(2, program)
     finally:
         dist.set_debug_level_from_env()
     if level == "OFF":

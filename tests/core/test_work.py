@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.backends.mailbox import Mailbox
@@ -16,7 +17,6 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.work import COMPLETED, BoundWork, CompletedWork, FutureWork, Work
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistBackendError, GroupAbortedError
-from rankwise.testing import local_world
 
 PATIENCE_S = 20.0
 LEEWAY_S = 1.0
@@ -123,8 +123,7 @@ def test_works_can_be_awaited():
         assert result is array
         return result.tolist()
 
-    with local_world(2) as ranks:
-        assert ranks.run(lambda: asyncio.run(both())) == [[2.0, 2.0]] * 2
+    assert run_local(2, lambda: asyncio.run(both())) == [[2.0, 2.0]] * 2
 
 
 # ---------------------------------------------------------------------- the order of operations
@@ -396,14 +395,13 @@ def test_a_work_says_what_it_is() -> None:
             told.append(repr(work))
         return told
 
-    with local_world(2) as ranks:
-        for rank, told in enumerate(ranks.run(named)):
-            assert told == [
-                "<Work: all_reduce, number 0 on group 'default': done>",
-                "<Work: all_reduce, number 1 on group 'default': done>",
-                f"<Work: isend, number 0, to rank {1 - rank}, on group 'default': done>",
-                f"<Work: irecv, number 1, from rank {1 - rank}, on group 'default': done>",
-            ]
+    for rank, told in enumerate(run_local(2, named)):
+        assert told == [
+            "<Work: all_reduce, number 0 on group 'default': done>",
+            "<Work: all_reduce, number 1 on group 'default': done>",
+            f"<Work: isend, number 0, to rank {1 - rank}, on group 'default': done>",
+            f"<Work: irecv, number 1, from rank {1 - rank}, on group 'default': done>",
+        ]
 
 
 def test_a_work_says_how_far_it_has_come() -> None:

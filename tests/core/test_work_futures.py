@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
@@ -14,7 +15,6 @@ from rankwise.basics.work import COMPLETED, BoundWork, FutureWork
 from rankwise.calls.coalesced import CombinedWork, all_reduce_coalesced
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistBackendError, DistTimeoutError
-from rankwise.testing import local_world
 
 PATIENCE_S = 10.0
 
@@ -66,8 +66,7 @@ def test_a_callback_may_wait_in_every_way(wait, depth):
         in_a_callback(deeper(depth))
         return array[0]
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program) == [2.0 ** (1 + 2 * depth)] * 2
+    assert run_local(2, program, timeout=PATIENCE_S) == [2.0 ** (1 + 2 * depth)] * 2
 
 
 def test_a_callback_may_wait_for_several_operations_issued_together():
@@ -80,8 +79,7 @@ def test_a_callback_may_wait_for_several_operations_issued_together():
         in_a_callback(lambda _: block.wait())
         return [array.tolist() for array in arrays]
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program) == [[[4.0] * 2, [4.0] * 3]] * 2
+    assert run_local(2, program, timeout=PATIENCE_S) == [[[4.0] * 2, [4.0] * 3]] * 2
 
 
 def test_a_wait_in_a_callback_keeps_the_operations_time_out():
@@ -96,8 +94,7 @@ def test_a_wait_in_a_callback_keeps_the_operations_time_out():
             in_a_callback(lambda _: dist.all_reduce(np.ones(2), async_op=True, timeout=0.3).get_future().result())
         return time.monotonic() - began
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert 0.3 <= ranks.run(program)[0] < 3
+    assert 0.3 <= run_local(2, program, timeout=PATIENCE_S)[0] < 3
 
 
 def test_a_receive_that_never_comes_ends_its_future_at_the_groups_time_out():
@@ -111,8 +108,7 @@ def test_a_receive_that_never_comes_ends_its_future_at_the_groups_time_out():
             future.result()
         return isinstance(future.exception(0), DistTimeoutError)
 
-    with local_world(1, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program) == [True]
+    assert run_local(1, program, timeout=PATIENCE_S) == [True]
 
 
 @pytest.fixture

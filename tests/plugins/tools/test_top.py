@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.cli import main
 from rankwise.groups.world import current
-from rankwise.testing import local_world
 from rankwise_launch.commands import CommandError
 from rankwise_tools import top_command
 from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits
@@ -460,8 +460,7 @@ def test_a_sample_is_what_a_rank_shows() -> None:
         dist.all_reduce(np.ones(2))
         return shown_by(current())
 
-    with local_world(1) as ranks:
-        (shown,) = ranks.run(shows)
+    (shown,) = run_local(1, shows)
     assert checked(json.dumps(shown).encode()) == json.loads(json.dumps(shown))
     for name in shown:
         with pytest.raises(ValueError, match="no sample"):

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.cli import main
-from rankwise.testing import local_world
 from rankwise_testing import RankPool
 from rankwise_tools.recordings.analysis import analyse, findings
 from rankwise_tools.recordings.clocks import Clock
@@ -678,8 +678,7 @@ def test_trace_of_a_real_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANKWISE_TRACE_DIR", str(tmp_path))
-    with local_world(3, timeout=30) as ranks:
-        ranks.run(leave_the_path)
+    run_local(3, leave_the_path, timeout=30)
     output = tmp_path / "trace.json"
     assert main(["trace", str(tmp_path), "-o", str(output), "--analyse"]) == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
@@ -62,8 +63,7 @@ def calls() -> dict[str, Any]:
 
 
 def test_every_call_is_noted_with_its_group_number_size_and_place() -> None:
-    with local_world(2) as ranks:
-        first, second = ranks.run(calls)
+    first, second = run_local(2, calls)
     for record in (first, second):
         collectives = [(e["group"], e["op"], e["number"], e["nbytes"]) for e in record["entries"] if "tag" not in e]
         assert collectives == [
@@ -106,9 +106,8 @@ def all_kinds() -> list[str]:
 
 def test_each_kind_of_call_is_noted_once_and_seen_to_end() -> None:
     ops = "reduce all_gather all_gather gather scatter reduce_scatter reduce_scatter all_to_all all_to_all all_reduce"
-    with local_world(2) as ranks:
-        for noted in ranks.run(all_kinds):
-            assert noted == [f"{op} done all_kinds" for op in (*ops.split(), "isend", "irecv")]
+    for noted in run_local(2, all_kinds):
+        assert noted == [f"{op} done all_kinds" for op in (*ops.split(), "isend", "irecv")]
 
 
 def refused() -> list[Any]:
@@ -121,9 +120,8 @@ def refused() -> list[Any]:
 
 
 def test_a_call_that_is_refused_is_not_counted() -> None:
-    with local_world(2) as ranks:
-        for noted in ranks.run(refused):
-            assert [(e["op"], e["number"]) for e in noted] == [("barrier", 0)]
+    for noted in run_local(2, refused):
+        assert [(e["op"], e["number"]) for e in noted] == [("barrier", 0)]
 
 
 def mismatch() -> list[Any]:
@@ -134,8 +132,7 @@ def mismatch() -> list[Any]:
 
 
 def test_a_call_that_was_left_by_an_error_counts_as_failed() -> None:
-    with local_world(2) as ranks:
-        assert [noted[0]["state"] for noted in ranks.run(mismatch)] == ["failed", "failed"]
+    assert [noted[0]["state"] for noted in run_local(2, mismatch)] == ["failed", "failed"]
 
 
 def late() -> dict[str, Any]:
@@ -146,8 +143,7 @@ def late() -> dict[str, Any]:
 
 
 def test_the_failure_of_a_group_is_kept_in_words() -> None:
-    with local_world(2) as ranks:
-        first, _ = ranks.run(late)
+    first, _ = run_local(2, late)
     assert first["entries"][0]["state"] == "failed"
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError: all_reduce #0")
 
@@ -171,8 +167,7 @@ def asynchronous(looked: threading.Event) -> tuple[list[str], bool]:
 
 
 def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
-    with local_world(2) as ranks:
-        (before, after), forgotten = ranks.run(asynchronous, threading.Event())[0]
+    (before, after), forgotten = run_local(2, asynchronous, threading.Event())[0]
     assert (before, after, forgotten) == ("issued", "done", True)
 
 
@@ -188,8 +183,7 @@ def out_of_order() -> tuple[int | None, int | None]:
 
 
 def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for() -> None:
-    with local_world(2) as ranks:
-        assert ranks.run(out_of_order) == [(2, 2)] * 2
+    assert run_local(2, out_of_order) == [(2, 2)] * 2
 
 
 def failed_message() -> str:
@@ -202,10 +196,9 @@ def failed_message() -> str:
 
 
 def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
-    with local_world(2) as ranks:
-        for entry in ranks.run(failed_message):
-            assert "'state': 'failed'" in entry
-            assert "GroupAbortedError" in entry or "PeerDiedError" in entry
+    for entry in run_local(2, failed_message):
+        assert "'state': 'failed'" in entry
+        assert "GroupAbortedError" in entry or "PeerDiedError" in entry
 
 
 def many() -> tuple[int, list[Any], int]:
@@ -217,8 +210,7 @@ def many() -> tuple[int, list[Any], int]:
 
 
 def test_the_ring_keeps_the_last_1024() -> None:
-    with local_world(2) as ranks:
-        assert ranks.run(many) == [(1024, 76, 1099)] * 2
+    assert run_local(2, many) == [(1024, 76, 1099)] * 2
 
 
 def overwritten() -> list[tuple[str, int]]:
@@ -230,8 +222,7 @@ def overwritten() -> list[tuple[str, int]]:
 
 
 def test_the_last_of_a_group_is_told_even_if_others_have_pushed_it_out() -> None:
-    with local_world(2) as ranks:
-        assert ranks.run(overwritten) == [[("group-1", 0), ("default", 0)]] * 2
+    assert run_local(2, overwritten) == [[("group-1", 0), ("default", 0)]] * 2
 
 
 def test_threads_do_not_end_each_others_operations() -> None:
@@ -339,8 +330,7 @@ def test_progress_names_what_is_pending_and_where() -> None:
     seen: list[Any] = []
     looker = threading.Thread(target=look, daemon=True)
     looker.start()
-    with local_world(2, timeout=TIMEOUT_S) as ranks:
-        _, second = ranks.run(both)
+    _, second = run_local(2, both, timeout=TIMEOUT_S)
     looker.join(TIMEOUT_S)
     ((step,),) = seen
     where = inspect.getsourcelines(waiting)[1] + 4
@@ -397,8 +387,7 @@ def fail(folder: str) -> None:
 def test_a_record_is_written_when_a_group_fails_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "made" / "for me"
     monkeypatch.setenv("RANKWISE_TRACE_DIR", str(folder))
-    with local_world(2) as ranks:
-        ranks.run(fail, str(folder))
+    run_local(2, fail, str(folder))
     first, second = (json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2))
     assert sorted(os.listdir(folder)) == ["rank0.json", "rank1.json"]
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError")
@@ -412,8 +401,7 @@ def test_nothing_is_written_unless_asked_for(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
     monkeypatch.setenv("RANKWISE_DEBUG", "off")
-    with local_world(2) as ranks:
-        ranks.run(late)
+    run_local(2, late)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics.recorder import PythonRecorder
@@ -17,7 +18,6 @@ from rankwise.basics.recording import Trail
 from rankwise.basics.work import BoundWork, FutureWork, Work
 from rankwise.errors import DistBackendError
 from rankwise.groups.world import current
-from rankwise.testing import local_world
 from rankwise_watch.recorder import entries, progress, states
 
 PATIENCE_S = 10.0
@@ -54,10 +54,9 @@ def test_what_has_ended_is_not_pending_whoever_has_asked(look: Callable[[Work], 
         gc.collect()
         return pending(), states(entries(current().recorder))
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        for left, noted in ranks.run(program):
-            assert left == []
-            assert set(noted) == {"done"}
+    for left, noted in run_local(2, program, timeout=PATIENCE_S):
+        assert left == []
+        assert set(noted) == {"done"}
     KEPT.clear()
 
 
@@ -79,8 +78,7 @@ def test_what_stands_still_is_told_by_its_own_name() -> None:
         work.wait()
         return told
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program)[0] == ["broadcast #4"]
+    assert run_local(2, program, timeout=PATIENCE_S)[0] == ["broadcast #4"]
 
 
 class Polled(FutureWork):
