@@ -174,3 +174,10 @@ def own_backends():
     yield
     for name in set(registry.names()) - before:
         registry.unregister(name)
+
+
+@pytest.fixture
+def no_secret(monkeypatch):
+    """Let no job secret be known from the environment."""
+    monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
+    monkeypatch.delenv("RANKWISE_SECRET_FILE", raising=False)

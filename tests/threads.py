@@ -45,9 +45,9 @@ def _into(outcome: Future[Any], function: Callable[[Any], Any], argument: Any) -
 
 
 @contextmanager
-def within(limit_s: float) -> Iterator[None]:
-    """Fail where something takes longer than this, if it does not fail by itself."""
+def within(limit_s: float, at_least_s: float = 0.0) -> Iterator[None]:
+    """Fail where something takes longer than this, or not even so long, if it does not fail by itself."""
     began = time.monotonic()
     yield
     took_s = time.monotonic() - began
-    assert took_s < limit_s, f"took {took_s:.2f} s"
+    assert at_least_s <= took_s < limit_s, f"took {took_s:.2f} s"

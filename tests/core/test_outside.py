@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.threads import run_local
+from tests.processes import forked
+from tests.threads import at_once, run_local
 
 import rankwise as dist
 from rankwise import ProcessGroup
@@ -44,32 +43,26 @@ def total(group: ProcessGroup, value: float = 1.0) -> float:
     return float(array[0])
 
 
-def on_ranks(size: int, program: Callable[..., Any], *args: Any, own_worlds: bool = True) -> list[Any]:
-    """Run `program(rank, *args)` on threads, each with a world of its own or all with the process's, and no group."""
-    ends: list[Any] = [None] * size
+def on_ranks(size: int, program: Callable[..., Any], own_worlds: bool = True) -> list[Any]:
+    """Run `program(rank)` on threads, each with a world of its own or all with the process's, and no group."""
 
-    def run(rank: int) -> None:
+    def run(rank: int) -> Any:
         if own_worlds:
             use(World())
-        try:
-            ends[rank] = program(rank, *args)
-        except Exception as error:
-            ends[rank] = error
+        return program(rank)
 
-    threads = [threading.Thread(target=copy_context().run, args=(run, rank)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert not any(thread.is_alive() for thread in threads)
-    return ends
+    return at_once(run, range(size), PATIENCE_S)
 
 
-def fine(ends: list[Any]) -> list[Any]:
-    for end in ends:
-        if isinstance(end, Exception):
-            raise end
-    return ends
+def told(size: int, program: Callable[..., Any], error: type[Exception]) -> list[str]:
+    """Run `program(rank)` likewise, where it fails on all ranks; return what they are told."""
+
+    def run(rank: int) -> str:
+        with pytest.raises(error) as caught:
+            program(rank)
+        return str(caught.value)
+
+    return on_ranks(size, run)
 
 
 # ---------------------------------------------------------------------- one group, whatever the store
@@ -105,7 +98,7 @@ def test_it_needs_no_world_and_any_store_will_do(tmp_path: Path, kind: type, own
                 dist.destroy_process_group(group)
 
     store = HashStore() if kind is HashStore else kind(str(tmp_path / "store"))
-    fine(on_ranks(3, program, own_worlds=own_worlds))
+    on_ranks(3, program, own_worlds=own_worlds)
     if kind is not Bare:
         assert store.list_keys() == ["team/life"]
     store.close()
@@ -115,14 +108,14 @@ def test_a_mismatch_names_both_camps_and_lines() -> None:
     def program(rank: int) -> str:
         group = make(store, rank, 2, ranks=[7, 5])
         call = partial(dist.all_reduce, np.ones(3), group=group) if rank else partial(dist.barrier, group)
-        with pytest.raises(dist.CollectiveMismatchError) as told:
+        with pytest.raises(dist.CollectiveMismatchError) as caught:
             call()
         assert total(group) == 2.0  # it goes on
         dist.destroy_process_group(group)
-        return str(told.value)
+        return str(caught.value)
 
     store = HashStore()
-    texts = fine(on_ranks(2, program))
+    texts = on_ranks(2, program)
     assert texts[0] == texts[1]
     assert "group 'team'" in texts[0]
     assert "rank 7 called barrier" in texts[0]
@@ -157,7 +150,7 @@ def test_members_may_be_known_by_other_numbers() -> None:
                     dist.barrier(part)
 
     store = HashStore()
-    fine(on_ranks(3, program))
+    on_ranks(3, program)
 
 
 def test_survivors_go_on() -> None:
@@ -174,7 +167,7 @@ def test_survivors_go_on() -> None:
             dist.shrink_group([4], group)
 
     store = HashStore()
-    fine(on_ranks(3, program))
+    on_ranks(3, program)
 
 
 # ---------------------------------------------------------------------- several at once
@@ -215,24 +208,11 @@ def test_each_thread_may_make_one_of_its_own() -> None:
                 assert total(group) == 2.0
             dist.destroy_process_group(group)
 
-        failed: list[BaseException] = []
-
-        def guarded(name: str) -> None:
-            try:
-                one(name)
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=copy_context().run, args=(guarded, f"team {number}")) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE_S)
-        assert not failed
+        at_once(one, [f"team {number}" for number in range(4)], PATIENCE_S)
         assert dist.get_pg_count() == 0
 
     store = HashStore()
-    fine(on_ranks(2, program))
+    on_ranks(2, program)
 
 
 def test_destroying_the_world_leaves_the_groups_outside() -> None:
@@ -276,11 +256,10 @@ def test_what_is_no_store_is_refused() -> None:
 
 def test_those_that_do_not_come_are_named() -> None:
     store = HashStore()
-    ends = on_ranks(2, lambda rank: make(store, rank, 4, timeout=0.5, ranks=[8, 9, 10, 11]))
-    for end in ends:
-        assert isinstance(end, dist.DistTimeoutError)
-        assert "timed out" in str(end)
-        assert "making group 'team': ranks 10, 11 of 4 did not come within 0.5 s" in str(end)
+    late = told(2, lambda rank: make(store, rank, 4, timeout=0.5, ranks=[8, 9, 10, 11]), dist.DistTimeoutError)
+    for text in late:
+        assert "timed out" in text
+        assert "making group 'team': ranks 10, 11 of 4 did not come within 0.5 s" in text
 
 
 @pytest.mark.parametrize(
@@ -298,31 +277,26 @@ def test_members_that_disagree_are_told(odd: dict[str, Any], words: str) -> None
         return make(store, **asked)
 
     store = HashStore()
-    texts = [str(end) for end in on_ranks(2, program) if isinstance(end, dist.RendezvousError)]
-    assert len(texts) == 2, texts
-    for text in texts:
+    for text in told(2, program, dist.RendezvousError):
         assert re.search(words, text), text
 
 
 def test_a_forked_child_cannot_use_it_and_may_make_its_own() -> None:
     group = make(None, 0, 1)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with pytest.raises(dist.ForkedProcessError, match=r"forked from one that had called .*ProcessGroup.create"):
-                dist.barrier(group)
-            with pytest.raises(dist.ForkedProcessError, match="forked"):
-                dist.split_group(group, [[0]])
-            assert dist.get_pg_count() == 0
-            dist.destroy_process_group(group)
-            mine = make(None, 0, 1)
-            code = 0 if total(mine) == 1.0 else 2
-            dist.init_process_group("local", rank=0, world_size=1)
-            dist.barrier()
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def begin_anew() -> None:
+        with pytest.raises(dist.ForkedProcessError, match=r"forked from one that had called .*ProcessGroup.create"):
+            dist.barrier(group)
+        with pytest.raises(dist.ForkedProcessError, match="forked"):
+            dist.split_group(group, [[0]])
+        assert dist.get_pg_count() == 0
+        dist.destroy_process_group(group)
+        assert total(make(None, 0, 1)) == 1.0
+        dist.init_process_group("local", rank=0, world_size=1)
+        dist.barrier()
+
+    with forked(begin_anew):
+        pass
     assert total(group) == 1.0
 
 
@@ -334,7 +308,7 @@ def test_init_process_group_meets_in_any_store_too(tmp_path: Path) -> None:
             dist.destroy_process_group()
 
     store = Alien(str(tmp_path / "store"))
-    fine(on_ranks(2, program))
+    on_ranks(2, program)
     assert store.list_keys() == ["life"]
     store.close()
 

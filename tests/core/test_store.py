@@ -4,76 +4,52 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store_kinds import PLAIN_KINDS, MinimalStore, client_of
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
-from rankwise.store import FileStore, HashStore, PrefixStore, Store, TCPStore
+from rankwise.store import HashStore, PrefixStore, Store, as_store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.primitives import NO_KEYS, Series
+
+sys.path.insert(0, str(Path(__file__).parent))
+from alien import Alien, Bare
 
 PATIENCE_S = 20.0
 MIB = 1 << 20
 
 
-class MinimalStore(Store):
-    """A store as a third party would begin one: nothing but what is abstract."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.lock = threading.Lock()
-
-    def peek(self, key: str) -> bytes | None:
-        return self.values.get(key)
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        with self.lock:
-            found = self.values.get(key)
-            if found == expected:
-                if desired is None:
-                    self.values.pop(key, None)
-                else:
-                    self.values[key] = desired
-            return found
-
-    def scan(self) -> Sequence[str]:
-        return list(self.values)
+KINDS = {**PLAIN_KINDS, "tcp with secret": lambda stack, path: client_of(stack, b"s" * 32)}
+NAMES = [*KINDS, *(f"prefix over {kind}" for kind in KINDS if kind != "tcp master")]
 
 
-def client_of(stack: ExitStack, secret: bytes | None) -> TCPStore:
-    master = stack.enter_context(TCPStore("127.0.0.1", is_master=True, secret=secret))
-    return stack.enter_context(TCPStore("127.0.0.1", master.port, secret=secret))
+pytestmark = pytest.mark.usefixtures("no_secret")
 
 
-KINDS: dict[str, Callable[[ExitStack, Path], Store]] = {
-    "hash": lambda stack, path: HashStore(),
-    "file": lambda stack, path: stack.enter_context(FileStore(path / "store")),
-    "tcp": lambda stack, path: client_of(stack, None),
-    "tcp master": lambda stack, path: stack.enter_context(TCPStore("127.0.0.1", is_master=True)),
-    "tcp with secret": lambda stack, path: client_of(stack, b"s" * 32),
-    "third party": lambda stack, path: MinimalStore(),
-}
+def foreign(kind: type[Bare], stack: ExitStack, path: Path) -> Store:
+    return stack.enter_context(as_store(stack.enter_context(closing(kind(str(path / "store"))))))
 
 
-@pytest.fixture(autouse=True)
-def _no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
-    monkeypatch.delenv("RANKWISE_SECRET_FILE", raising=False)
+#: Those of other libraries can do less; see also `test_store_foreign.py`.
+FOREIGN = {kind.__name__: partial(foreign, kind) for kind in (Bare, Alien)}
+foreign_too = pytest.mark.parametrize("store", [*NAMES, *FOREIGN], indirect=True)
 
 
-@pytest.fixture(params=[*KINDS, *(f"prefix over {kind}" for kind in KINDS if kind != "tcp master")])
+@pytest.fixture(params=NAMES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with ExitStack() as stack:
-        inner = KINDS[request.param.removeprefix("prefix over ")](stack, tmp_path)
+        inner = {**KINDS, **FOREIGN}[request.param.removeprefix("prefix over ")](stack, tmp_path)
         inner.set_timeout(PATIENCE_S)
         if request.param.startswith("prefix"):
             inner.set("a key of somebody else", "")
@@ -105,22 +81,19 @@ def ends_in_time(call: Callable[[float], object], timeout_s: float) -> bool:
 class TestStore:
     # ------------------------------------------------------------------ values
 
-    def test_a_value_comes_back_as_it_went_in(self, store: Store) -> None:
+    @foreign_too
+    def test_a_value_comes_back_as_it_went_in_and_replaces_an_earlier_one(self, store: Store) -> None:
         for value in (b"", b"\0", b"\xff\xfe binary \0 inside", bytes(range(256)), b"x" * 100_000):
             store.set("key", value)
-            assert store.get("key") == value
+            assert store.get("key") == store.peek("key") == value
+        assert store.peek("never") is None
 
+    @foreign_too
     def test_text_is_stored_as_utf_8_and_any_buffer_as_its_bytes(self, store: Store) -> None:
         store.set("text", "naïve ☃")
         store.set("array", bytearray(b"ab"))
         store.set("view", memoryview(b"cd"))
         assert store.multi_get(["text", "array", "view"]) == ["naïve ☃".encode(), b"ab", b"cd"]
-
-    def test_a_later_value_replaces_an_earlier_one(self, store: Store) -> None:
-        store.set("key", "first")
-        store.set("key", "second")
-        assert store.get("key") == b"second"
-        assert store.num_keys() == 1
 
     def test_any_text_can_be_a_key(self, store: Store) -> None:
         keys = ["", " ", "a/b/c", "k\0", "k" * 8000, "x\ny", "ключ/☃"]
@@ -182,19 +155,14 @@ class TestStore:
             store.add("n", 1.0)  # type: ignore[arg-type]
         assert store.add("n", 0) == (1 << 63) - 1
 
-    def test_compare_set_replaces_only_the_expected_value(self, store: Store) -> None:
-        store.set("key", "a")
+    def test_compare_set_creates_a_key_once_and_replaces_only_the_expected_value(self, store: Store) -> None:
+        assert store.compare_set("key", "expected", "desired") == b""
+        assert not store.check(["key"])
+        assert store.compare_set("key", "", "a") == b"a"
+        assert store.compare_set("key", "", "b") == b"a"
         assert store.compare_set("key", "b", "c") == b"a"
         assert store.compare_set("key", "a", "c") == b"c"
         assert store.get("key") == b"c"
-
-    def test_compare_set_with_nothing_expected_creates_the_key_once(self, store: Store) -> None:
-        assert store.compare_set("key", "", "first") == b"first"
-        assert store.compare_set("key", "", "second") == b"first"
-
-    def test_compare_set_of_a_missing_key_stores_nothing(self, store: Store) -> None:
-        assert store.compare_set("key", "expected", "desired") == b""
-        assert not store.check(["key"])
 
     def test_append_creates_and_extends(self, store: Store) -> None:
         store.append("key", "ab")
@@ -219,11 +187,13 @@ class TestStore:
 
     # ------------------------------------------------------------------ several keys
 
+    @foreign_too
     def test_check_asks_for_all_keys(self, store: Store) -> None:
         store.multi_set(["a", "b"], ["", ""])
         assert store.check([])
         assert store.check(["a", "b"])
         assert not store.check(["a", "b", "c"])
+        store.wait([])
 
     def test_values_are_set_and_others_are_read_in_one_request(self, store: Store) -> None:
         store.set("there", b"1")
@@ -258,10 +228,8 @@ class TestStore:
             assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [])] * 2
         assert sorted(store.list_keys()) == kept
         store.set("other/said", "no")  # as a rank has that could not go on: the others still ask why
-        assert store._arrive({}, ArrivalPoint("other/come", "other/said", 1, ("outside",)), NO_KEYS, 20.0) == (
-            b"no",
-            [],
-        )
+        other = ArrivalPoint("other/come", "other/said", 1, ("outside",))
+        assert store._arrive({}, other, NO_KEYS, 20.0) == (b"no", [])
         assert store.get("outside/of/0") == b"kept"
 
     def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
@@ -280,6 +248,7 @@ class TestStore:
         said, found = store._arrive({"of/2": b"4"}, ArrivalPoint("come", "said", 1), Series("of/", 4), 20.0)
         assert (said, found) == (b"no", [large, large, b"4", large])
 
+    @foreign_too
     def test_multi_set_and_multi_get_keep_the_order(self, store: Store) -> None:
         keys = [f"key {number}" for number in range(300)]
         values = [str(number).encode() for number in range(300)]
@@ -454,17 +423,16 @@ class TestStore:
 
     # ------------------------------------------------------------------ many threads, copies, the end
 
-    def test_concurrent_changes_are_not_lost(self, store: Store, threads: ThreadPoolExecutor) -> None:
-        def work(_: int) -> None:
-            for _ in range(40):
-                store.add("n", 1)
-                store.append("text", "x")
-
-        for call in [threads.submit(work, index) for index in range(6)]:
-            call.result(PATIENCE_S)
+    @foreign_too
+    def test_no_count_is_lost(self, store: Store, threads: ThreadPoolExecutor) -> None:
+        assert len(set(threads.map(lambda _: store.add("n", 1), range(240)))) == 240
         assert store.get("n") == b"240"
+
+    def test_nothing_that_is_appended_is_lost(self, store: Store, threads: ThreadPoolExecutor) -> None:
+        list(threads.map(lambda _: store.append("text", "x"), range(240)))
         assert store.get("text") == b"x" * 240
 
+    @foreign_too
     def test_one_of_many_wins_a_compare_set(self, store: Store, threads: ThreadPoolExecutor) -> None:
         answers = set(threads.map(lambda name: store.compare_set("key", "", name), "abcdef"))
         assert len(answers) == 1
