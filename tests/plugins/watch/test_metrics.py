@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import struct
@@ -11,6 +12,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from importlib.metadata import requires
 from typing import Any
@@ -22,6 +25,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics import native
@@ -29,8 +33,7 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.stats import GroupStats, OperationStats
 from rankwise.groups.world import current
-from rankwise.testing import local_world
-from rankwise_testing import RankPool
+from rankwise_testing import run_ranks
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
 from rankwise_watch import serve_prometheus, window
@@ -142,13 +145,11 @@ def test_threads_lose_no_count(recorder: FlightRecorder) -> None:
             call(trail)
             trail.end()
 
-    threads = [threading.Thread(target=run, args=(trail,)) for trail in trails]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        assert all(each.ended <= each.begun for trail in trails for each in totals(trail).values())
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(trails)) as threads:
+        running = [threads.submit(run, trail) for trail in trails]
+        for _ in range(20):
+            assert all(each.ended <= each.begun for trail in trails for each in totals(trail).values())
+        assert [each.result(PATIENCE_S) for each in running] == [None] * 4
     assert [totals(trail)["all_reduce"][:2] for trail in trails] == [(2000, 2000)] * 4
 
 
@@ -180,24 +181,21 @@ def counted() -> GroupStats:
         dist.send(array, 1)
     else:
         dist.recv(array, 0)
-    work = dist.all_reduce(array, async_op=True)
-    assert work is not None
-    work.wait()
+    dist.all_reduce(array, async_op=True).wait()  # type: ignore[union-attr]
     with pytest.raises(dist.CollectiveMismatchError):
         dist.broadcast(array, dist.get_rank())
     return dist.stats()
 
 
 def test_stats_of_a_group() -> None:
-    with local_world(2) as ranks:
-        for rank, told in enumerate(ranks.run(counted)):
-            assert (told.group, told.ranks, told.uncounted) == ("default", (0, 1), 0)
-            found = told.operations
-            assert (found["all_reduce"].calls, found["all_reduce"].nbytes) == (4, 4 * 32)
-            assert found["all_reduce"].time_s > 0
-            assert (found["broadcast"].calls, found["broadcast"].errors) == (2, 1)
-            assert ("send" in found, "recv" in found) == (rank == 0, rank == 1)
-            assert found["all_reduce"].waiting_s is None, "the local backend cannot tell"
+    for rank, told in enumerate(run_local(2, counted)):
+        assert (told.group, told.ranks, told.uncounted) == ("default", (0, 1), 0)
+        found = told.operations
+        assert (found["all_reduce"].calls, found["all_reduce"].nbytes) == (4, 4 * 32)
+        assert found["all_reduce"].time_s > 0
+        assert (found["broadcast"].calls, found["broadcast"].errors) == (2, 1)
+        assert ("send" in found, "recv" in found) == (rank == 0, rank == 1)
+        assert found["all_reduce"].waiting_s is None, "the local backend cannot tell"
 
 
 def test_stats_needs_a_group() -> None:
@@ -205,12 +203,19 @@ def test_stats_needs_a_group() -> None:
         dist.stats()
 
 
-def late(rank_that_is: int) -> GroupStats:
+def on_two_ranks(program: Callable[..., Any], transport: str, compiled_parts: str) -> list[Any]:
+    """Run a program on two ranks of gloo, of which stats are kept."""
+    pytest.importorskip("rankwise_gloo_tcp")
+    env = {"RANKWISE_GLOO_TRANSPORT": transport, "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
+    return run_ranks(program, 2, env=env)
+
+
+def late() -> GroupStats:
     dist.init_process_group("gloo")
     array = np.ones(8, np.float32)
     event = threading.Event()
     for _ in range(5):
-        if dist.get_rank() == rank_that_is:
+        if dist.get_rank() == 1:
             event.wait(0.1)
         dist.all_reduce(array)
     told = dist.stats()
@@ -221,15 +226,9 @@ def late(rank_that_is: int) -> GroupStats:
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("compiled_parts", ["on", "off"])
 def test_gloo_tells_how_long_it_waits_for_others(transport: str, compiled_parts: str) -> None:
-    pytest.importorskip("rankwise_gloo_tcp")
-    env = {"RANKWISE_GLOO_TRANSPORT": transport, "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
-    with RankPool(2, env=env) as pool:
-        punctual, tardy = pool.run(late, 1)
-    waiting = [told.operations["all_reduce"].waiting_s for told in (punctual, tardy)]
-    assert waiting[0] is not None
-    assert 0.3 < waiting[0] <= punctual.operations["all_reduce"].time_s
-    assert waiting[1] is not None
-    assert waiting[1] < waiting[0] / 2
+    punctual, tardy = (told.operations["all_reduce"] for told in on_two_ranks(late, transport, compiled_parts))
+    assert 0.3 < punctual.waiting_s <= punctual.time_s
+    assert tardy.waiting_s < punctual.waiting_s / 2
 
 
 def late_messages() -> tuple[GroupStats, int, str]:
@@ -237,17 +236,12 @@ def late_messages() -> tuple[GroupStats, int, str]:
     dist.init_process_group("gloo", timeout=60)
     array, large = np.ones(8, np.float32), np.ones(1 << 20, np.uint8)
     event = threading.Event()
-    for _ in range(5):
+    for what, late_s in [(array, 0.1)] * 5 + [(large, 0.0)] * 3:
         if dist.get_rank() == 0:
-            dist.recv(array, 1)
+            dist.recv(what, 1)
         else:
-            event.wait(0.1)
-            dist.send(array, 0)
-    for _ in range(3):
-        if dist.get_rank() == 0:
-            dist.recv(large, 1)
-        else:
-            dist.send(large, 0)
+            event.wait(late_s)
+            dist.send(what, 0)
     error = ""
     if dist.get_rank() == 0:
         dist.group.WORLD.set_timeout(2.0)
@@ -265,19 +259,18 @@ def late_messages() -> tuple[GroupStats, int, str]:
 
 @pytest.mark.parametrize("compiled_parts", ["on", "off"])
 def test_messages_are_counted_with_their_waits_and_errors(compiled_parts: str) -> None:
-    pytest.importorskip("rankwise_gloo_tcp")
-    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
-    with RankPool(2, env=env) as pool:
-        (receiver, copied, error), (sender, _, _) = pool.run(late_messages)
+    (receiver, copied, error), (sender, _, _) = on_two_ranks(late_messages, "shm", compiled_parts)
     got, sent = receiver.operations["recv"], sender.operations["send"]
     assert (sent.calls, sent.nbytes, sent.errors) == (8, 5 * 32 + 3 * (1 << 20), 0)
     assert (got.calls, got.errors) == (9, 1)
     assert error.startswith("DistTimeoutError: ")
-    assert got.waiting_s is not None
     assert 0.3 < got.waiting_s <= got.time_s
-    assert sent.waiting_s is not None
     assert sent.waiting_s < got.waiting_s / 2
     assert copied in (0, 3 << 20)  # nothing where no process may read another's memory
+
+
+def begin_alone() -> None:
+    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
 
 
 # ---------------------------------------------------------------------- Prometheus
@@ -304,7 +297,7 @@ def get(port: int, path: str = "/metrics") -> str:
 
 
 def test_prometheus_is_served_at_loopback() -> None:
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    begin_alone()
     port = serve_prometheus(0)
     dist.all_reduce(np.ones(2))
     assert 'operation="all_reduce"} 1\n' in get(port)
@@ -313,7 +306,7 @@ def test_prometheus_is_served_at_loopback() -> None:
 
 
 def test_those_who_say_nothing_or_hang_up_keep_nobody_from_scraping(capfd: pytest.CaptureFixture[str]) -> None:
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    begin_alone()
     port = serve_prometheus(0)
     with ExitStack() as stack:
         for _ in range(40):
@@ -343,7 +336,7 @@ def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(prometheus, "_Server", lambda address, handler: served.append(address) or _stop())
     with pytest.raises(_StopError):
-        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+        begin_alone()
     assert served == [("127.0.0.1", 9403)]
     monkeypatch.setenv("RANKWISE_METRICS_PORT", "many")
     with pytest.raises(ValueError, match="RANKWISE_METRICS_PORT is 'many'"):
@@ -357,13 +350,13 @@ def test_a_port_that_is_taken_ends_no_job_and_an_own_one_goes_on(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         monkeypatch.setenv("RANKWISE_METRICS_PORT", str(taken.getsockname()[1]))
-        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+        begin_alone()
         assert "the figures of this rank are not served" in caplog.text
     port = serve_prometheus(0)
     monkeypatch.setenv("RANKWISE_METRICS_PORT", str(port))
     dist.destroy_process_group()
     caplog.clear()
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    begin_alone()
     dist.all_reduce(np.ones(2))
     assert 'operation="all_reduce"} 1\n' in get(port)
     assert caplog.text == ""
@@ -410,10 +403,6 @@ class Taken:
     def spans(self) -> list[tuple[str, int]]:
         """Return name and number of each span."""
         return [(span.name, span.attributes["rankwise.number"]) for span in self.exporter.get_finished_spans()]
-
-
-def begin_alone() -> None:
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
 
 
 def test_without_opentelemetry_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -550,8 +539,7 @@ def some_calls() -> tuple[str, list[dict[str, Any]]]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of sockets are files elsewhere")
 def test_others_see_each_rank_through_its_window() -> None:
     pytest.importorskip("rankwise_gloo_tcp")
-    with RankPool(2) as pool:
-        (job, seen), (same, _) = pool.run(some_calls)
+    (job, seen), (same, _) = run_ranks(some_calls, 2)
     assert job == same
     assert sorted(each["rank"] for each in seen) == [0, 0, 1, 1]
     for each in seen:
@@ -566,7 +554,5 @@ def test_a_stranger_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert window.is_own_user(ours)
-        monkeypatch.setattr(window.os, "geteuid", lambda: 12345)
-        import os
-
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
         assert window.is_own_user(ours) == (os.getuid() == 0), "root may always look"

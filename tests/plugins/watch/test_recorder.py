@@ -14,19 +14,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import wait_until
 from tests.threads import run_local
 
 import rankwise as dist
-from rankwise.basics.deadline import Deadline
 from rankwise.basics.recorder import make_recorder
 from rankwise.groups.world import World, current
-from rankwise.testing import local_world
 from rankwise_watch import dump
 from rankwise_watch import recorder as recorders
 from rankwise_watch.recorder import describe, progress
@@ -42,10 +42,7 @@ def told(reason: str = "a test") -> dict[str, Any]:
 
 def line() -> int:
     """Return the caller's line."""
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    return frame.f_back.f_lineno
+    return inspect.currentframe().f_back.f_lineno  # type: ignore[union-attr]
 
 
 def calls() -> dict[str, Any]:
@@ -153,32 +150,25 @@ def asynchronous(looked: threading.Event) -> tuple[list[str], bool]:
     if dist.get_rank() == 1:
         assert looked.wait(TIMEOUT_S)
     work = dist.all_reduce(array, async_op=True)
-    assert work is not None
     states = [told()["entries"][0]["state"]]
     looked.set()
     work.wait()
     states.append(told()["entries"][0]["state"])
     kept = weakref.ref(array)
     del array, work
-    deadline = Deadline(TIMEOUT_S)
-    while kept() is not None and not deadline.expired():  # the thread that ran it lets go a moment later
-        gc.collect()
-    return states, kept() is None
+    # The thread that ran it lets go a moment later.
+    return states, wait_until(lambda: gc.collect() is not None and kept() is None, TIMEOUT_S)
 
 
 def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
-    (before, after), forgotten = run_local(2, asynchronous, threading.Event())[0]
-    assert (before, after, forgotten) == ("issued", "done", True)
+    assert run_local(2, asynchronous, threading.Event())[0] == (["issued", "done"], True)
 
 
-def out_of_order() -> tuple[int | None, int | None]:
+def out_of_order() -> tuple[int, int]:
     works = [dist.all_reduce(np.ones(1), async_op=True) for _ in range(3)]
     for work in reversed(works):
-        assert work is not None
         work.wait()
     (group,) = progress(current().recorder).values()
-    assert group["finished"] is not None
-    assert group["begun"] is not None
     return group["begun"]["number"], group["finished"]["number"]
 
 
@@ -188,7 +178,6 @@ def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for(
 
 def failed_message() -> str:
     work = dist.irecv(np.ones(1), 1 - dist.get_rank())
-    assert work is not None
     dist.abort_process_group()
     with pytest.raises(dist.DistError):
         work.wait()
@@ -203,26 +192,16 @@ def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
 
 def many() -> tuple[int, list[Any], int]:
     dist.new_group([0, 1], group_desc="quiet")
+    dist.barrier(dist.new_group([0, 1]))
     for _ in range(1100):
         dist.barrier()
     record = told()
-    return len(record["entries"]), record["entries"][0]["number"], record["groups"]["default"]["begun"]
+    numbers = [(e["group"], e["number"]) for e in record["entries"]]
+    return len(numbers), numbers[:2], record["groups"]["default"]["begun"]
 
 
-def test_the_ring_keeps_the_last_1024() -> None:
-    assert run_local(2, many) == [(1024, 76, 1099)] * 2
-
-
-def overwritten() -> list[tuple[str, int]]:
-    pair = dist.new_group([0, 1])
-    dist.barrier(pair)
-    for _ in range(1024):
-        dist.barrier()
-    return [(e["group"], e["number"]) for e in told()["entries"]][:2]
-
-
-def test_the_last_of_a_group_is_told_even_if_others_have_pushed_it_out() -> None:
-    assert run_local(2, overwritten) == [[("group-1", 0), ("default", 0)]] * 2
+def test_the_ring_keeps_the_last_1024_and_the_last_of_a_group_that_others_have_pushed_out() -> None:
+    assert run_local(2, many) == [(1025, [("group-2", 0), ("default", 76)], 1099)] * 2
 
 
 def test_threads_do_not_end_each_others_operations() -> None:
@@ -230,24 +209,21 @@ def test_threads_do_not_end_each_others_operations() -> None:
     trail = recorder.trail("default", "default", (0,))
     inside, leave = threading.Event(), threading.Event()
 
-    def call() -> None:
-        trail.begin("barrier")
-
     def slow() -> None:
-        call()
+        trail.begin("barrier")
         inside.set()
         assert leave.wait(TIMEOUT_S)
         trail.end()
 
-    thread = threading.Thread(target=slow)
-    thread.start()
-    assert inside.wait(TIMEOUT_S)
-    call()
-    trail.end()
-    first, second = recorder.entries()
-    assert (first.ended_ns == 0, second.ended_ns == 0) == (True, False)
-    leave.set()
-    thread.join(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as threads:
+        slowly = threads.submit(slow)
+        assert inside.wait(TIMEOUT_S)
+        trail.begin("barrier")
+        trail.end()
+        first, second = recorder.entries()
+        assert (first.ended_ns == 0, second.ended_ns == 0) == (True, False)
+        leave.set()
+        slowly.result(TIMEOUT_S)
     first, second = recorder.entries()
     assert first.ended_ns > second.ended_ns
     trail.end()  # an end without a beginning harms nobody
@@ -266,15 +242,14 @@ def test_any_thread_may_ask_for_progress_at_any_time() -> None:
 
     trail.begin("barrier")
     trail.end()
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        while len(seen) < 20 and thread.is_alive():
-            trail.begin("barrier")
-            trail.end()
-    finally:
-        stop.set()
-        thread.join(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(ask)
+        try:
+            while len(seen) < 20 and not asking.done():
+                trail.begin("barrier")
+                trail.end()
+        finally:
+            stop.set()
     steps = [group["finished"] for group in seen]
     assert len(steps) >= 20
     assert [step["number"] for step in steps] == sorted(step["number"] for step in steps)
@@ -320,23 +295,20 @@ def test_progress_names_what_is_pending_and_where() -> None:
             worlds.append(current())
         return waiting(arrived, leave)
 
-    def look() -> None:
+    def look() -> Any:
         # The call is noted a moment after the rank has said that it is about to make it.
         while not (worlds and (pending := progress(worlds[0].recorder)["default"]["pending"])):
             time.sleep(0.001)
-        seen.append(pending)
         leave.set()
+        return pending
 
-    seen: list[Any] = []
-    looker = threading.Thread(target=look, daemon=True)
-    looker.start()
-    _, second = run_local(2, both, timeout=TIMEOUT_S)
-    looker.join(TIMEOUT_S)
-    ((step,),) = seen
+    with ThreadPoolExecutor(1) as threads:
+        looking = threads.submit(look)
+        _, second = run_local(2, both, timeout=TIMEOUT_S)
+        (step,) = looking.result(TIMEOUT_S)
     where = inspect.getsourcelines(waiting)[1] + 4
     assert describe(step) == f"recv #0 from rank 1 at {HERE}:{where}"
     assert step["age_s"] >= 0
-    assert second is not None
     assert second["pending"] == []
     assert describe(second["finished"]) == f"barrier #0 at {HERE}:{where + 6}"
     assert describe(second["message_finished"]) == f"send #0 to rank 0 at {HERE}:{where + 5}"
@@ -377,6 +349,14 @@ def test_noting_a_call_costs_next_to_nothing() -> None:
 # ---------------------------------------------------------------------- when it is written down
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go, records among them unless the test names a folder for these."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+    return tmp_path
+
+
 def fail(folder: str) -> None:
     if dist.get_rank() == 0:
         with pytest.raises(dist.DistTimeoutError):
@@ -397,37 +377,31 @@ def test_a_record_is_written_when_a_group_fails_and_at_the_end(tmp_path: Path, m
     assert "end" in stack  # LocalWorld.end, which has destroyed the groups
 
 
-def test_nothing_is_written_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+def test_nothing_is_written_unless_asked_for(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKWISE_DEBUG", "off")
     run_local(2, late)
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_with_debugging_on_a_failure_is_written_to_a_private_folder_which_the_log_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
     monkeypatch.setenv("RANKWISE_DEBUG", "info")
-    with caplog.at_level(logging.ERROR, "rankwise"), local_world(2) as ranks:
-        ranks.run(late)
-    (path,) = tmp_path.glob("*/*/rank0.json")
+    with caplog.at_level(logging.ERROR, "rankwise"):
+        run_local(2, late)
+    (path,) = temporary.glob("*/*/rank0.json")
     assert str(path) in caplog.text
     assert path.parents[1].stat().st_mode & 0o077 == 0
 
 
 def test_a_folder_that_somebody_else_has_prepared_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    temporary: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
-    (tmp_path / f"rankwise-trace-{os.getuid()}").symlink_to(tmp_path)
+    (temporary / f"rankwise-trace-{os.getuid()}").symlink_to(temporary)
     with caplog.at_level(logging.WARNING, "rankwise"):
         assert dump.write(World(), "a test") is None
     assert "set RANKWISE_TRACE_DIR" in caplog.text
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(temporary.iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_error_of_the_program(
@@ -435,8 +409,8 @@ def test_a_folder_that_cannot_be_written_to_is_no_error_of_the_program(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RANKWISE_TRACE_DIR", str(tmp_path / "file"))
-    with caplog.at_level(logging.WARNING, "rankwise"), local_world(2) as ranks:
-        ranks.run(late)
+    with caplog.at_level(logging.WARNING, "rankwise"):
+        run_local(2, late)
     assert "cannot be written" in caplog.text
 
 
@@ -459,15 +433,17 @@ class Program:
         )
 
     def read(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.process.stdout.readline().strip()  # type: ignore[union-attr]
 
-    def ask(self, text: str) -> str:
-        """Let it repeat something: signals that came before have been handled then."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-        return self.read()
+    def get(self, number: int) -> None:
+        """Send it a signal once it is ready."""
+        assert self.read() == "ready"
+        self.process.send_signal(number)
+
+    def goes_on(self) -> bool:
+        """Tell whether it repeats what it is told; it has handled then what came before."""
+        print("still here", file=self.process.stdin, flush=True)
+        return self.read() == "still here"
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=TIMEOUT_S)
@@ -494,23 +470,20 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_sigusr1_writes_a_record_and_the_program_goes_on(start: Start, tmp_path: Path) -> None:
     program = start("destroy", RANKWISE_TRACE_DIR=str(tmp_path / "out"))
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGUSR1)
-    assert program.ask("still here") == "still here"
+    program.get(signal.SIGUSR1)
+    assert program.goes_on()
     record = json.loads((tmp_path / "out/rank0.json").read_text())
     assert (record["reason"], record["entries"][0]["op"]) == ("SIGUSR1", "all_reduce")
     frames = [frame for thread in record["threads"] for frame in thread["stack"]]
     assert any(frame["file"].endswith(PROGRAM.name) for frame in frames)
-    code, out, err = program.end()
-    assert (code, out, err) == (0, "True\n", "")
+    assert program.end() == (0, "True\n", "")
     assert json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "the groups were destroyed"
 
 
 def test_sigusr1_without_a_folder_says_where_the_record_is(start: Start, tmp_path: Path) -> None:
     program = start()
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGUSR1)
-    assert program.ask("still here") == "still here"
+    program.get(signal.SIGUSR1)
+    assert program.goes_on()
     (path,) = tmp_path.glob("rankwise-trace-*/*/rank0.json")
     code, _, err = program.end()
     assert (code, err) == (0, f"rankwise: the operations of this rank are in {path}\n")
@@ -518,8 +491,7 @@ def test_sigusr1_without_a_folder_says_where_the_record_is(start: Start, tmp_pat
 
 def test_a_program_keeps_its_own_handler(start: Start, tmp_path: Path) -> None:
     program = start("own")
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGUSR1)
+    program.get(signal.SIGUSR1)
     assert program.read() == "mine"
     assert program.end()[0] == 0
     assert list(tmp_path.iterdir()) == []
@@ -547,8 +519,7 @@ def test_a_rank_that_is_ended_by_sigterm_leaves_its_record(
 ) -> None:
     variables = {"RANKWISE_TRACE_DIR": str(tmp_path / folder)} if folder else {}
     program = start(**variables)
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGTERM)
+    program.get(signal.SIGTERM)
     assert program.end()[0] == -signal.SIGTERM
     assert [path.name for path in tmp_path.rglob("*.json")] == (["rank0.json"] if written else [])
     assert not written or json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "SIGTERM"
