@@ -12,6 +12,7 @@ import time
 from importlib.util import find_spec
 
 import pytest
+from tests.processes import free_port
 
 from rankwise.backends.registry import registry
 from rankwise.groups.world import World, use
@@ -181,3 +182,15 @@ def no_secret(monkeypatch):
     """Let no job secret be known from the environment."""
     monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
     monkeypatch.delenv("RANKWISE_SECRET_FILE", raising=False)
+
+
+@pytest.fixture
+def tcp_address():
+    """An address where rank 0 may serve a store."""
+    return f"tcp://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(params=["tcp", "file"])
+def address(request, tcp_address, tmp_path):
+    """An address of either kind where ranks may meet."""
+    return tcp_address if request.param == "tcp" else f"file://{tmp_path}/store"

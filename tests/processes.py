@@ -5,15 +5,34 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["alive", "environment", "forked", "free_port", "idle_process", "wait_until"]
+import pytest
+
+__all__ = [
+    "alive",
+    "descendants",
+    "environment",
+    "forked",
+    "free_port",
+    "idle_process",
+    "needs_descriptors",
+    "wait_until",
+]
 
 _LOOK_S = 0.01
+
+
+#: For tests that watch how a process ends.
+needs_descriptors = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open"),
+    reason="this system has no descriptors of processes",
+)
 
 
 def environment(*folders: Path) -> dict[str, str]:
@@ -71,3 +90,13 @@ def forked(body: Callable[[], object]) -> Iterator[int]:
             os._exit(code)
     yield pid
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the processes that a process has started, and what these have."""
+    found = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(ProcessLookupError, FileNotFoundError):  # the thread has ended since
+            for child in map(int, path.read_text().split()):
+                found |= {child, *descendants(child)}
+    return found

@@ -1,15 +1,13 @@
 """A beginning that fails: every rank hears why, whichever found out, and however late it comes to ask."""
 
 import dataclasses
-import importlib.util
 import os
-import socket
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from tests.processes import wait_until
+from tests.ranks import begin, pool_of, use_mesh
 
 import rankwise as dist
 from rankwise.backends import Communicator
@@ -19,38 +17,12 @@ from rankwise.network import secret
 from rankwise.store.tcp.connection import Connection
 from rankwise_testing import RankPool
 
-MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 SIZE = 3
 TIMEOUT_S = 30.0
 LEEWAY_S = 8.0
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with RankPool(SIZE) as pool:
-        yield pool
-
-
-@pytest.fixture
-def tcp_address():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"tcp://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture(params=["tcp", "file"])
-def address(request, tcp_address, tmp_path):
-    return tcp_address if request.param == "tcp" else f"file://{tmp_path}/store"
-
-
-def begin(address, backend, timeout=20):
-    rank = int(os.environ["RANK"])
-    started = time.monotonic()
-    try:
-        dist.init_process_group(backend, address, rank=rank, world_size=SIZE, timeout=timeout)
-    except Exception as error:
-        return type(error).__name__, str(error), time.monotonic() - started
-    dist.destroy_process_group()
-    return "none", "", time.monotonic() - started
+pool = pool_of(SIZE)
 
 
 def with_variables(address, variables):
@@ -59,7 +31,7 @@ def with_variables(address, variables):
     before = {name: os.environ.get(name) for name in mine}
     os.environ.update(mine)
     try:
-        return begin(address, "gloo")
+        return begin("gloo", address, 20)
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -110,11 +82,7 @@ class Idle(Communicator):
 def late_and_broken(address, broken, late_s):
     """Begin with a backend that fails at once on one rank, and takes its time on the others."""
     rank = int(os.environ["RANK"])
-    if "mesh" not in registry.names():
-        spec = importlib.util.spec_from_file_location("rankwise_mesh", MESH)
-        module = sys.modules["rankwise_mesh"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        registry.register(module.rankwise_backend())
+    use_mesh()
     real = registry.get("mesh")
 
     def create(context):
@@ -127,7 +95,7 @@ def late_and_broken(address, broken, late_s):
 
     registry.register(dataclasses.replace(real, create=create), replace=True)
     try:
-        return begin(address, "mesh")
+        return begin("mesh", address, 20)
     finally:
         registry.register(real, replace=True)
 
@@ -143,7 +111,7 @@ def test_whoever_hosts_the_store_stays_until_all_have_heard(pool, address, broke
 def with_secret(address, values, timeout):
     secret.use(values[int(os.environ["RANK"])])
     try:
-        return begin(address, "gloo", timeout)
+        return begin("gloo", address, timeout)
     finally:
         secret._given = None
 
@@ -155,9 +123,8 @@ def test_a_rank_that_is_refused_for_its_secret_is_mentioned_on_the_others(tcp_ad
     assert "another job secret" in ends[2][1]
     for kind, text, _ in ends[:2]:
         assert kind == "DistTimeoutError"
-        assert "rank 2" in text
-        assert "refused" in text
-        assert "RANKWISE_SECRET_FILE must name the same secret for all" in text
+        for words in ("rank 2", "refused", "RANKWISE_SECRET_FILE must name the same secret for all"):
+            assert words in text
 
 
 def test_nothing_is_said_of_refusals_where_there_were_none(tcp_address):
@@ -170,10 +137,8 @@ def until_others_have_beaten(address, count):
     """Return when rank 1 has sent so many heartbeats."""
     host, port = address.removeprefix("tcp://").split(":")
     with dist.TCPStore(host, int(port), timeout=TIMEOUT_S) as store:
-        deadline = time.monotonic() + TIMEOUT_S
-        while int((store.peek("world/watch/beat/1") or b"[0,")[1:].partition(b",")[0]) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        beats = lambda: int((store.peek("world/watch/beat/1") or b"[0,")[1:].partition(b",")[0])  # noqa: E731
+        assert wait_until(lambda: beats() >= count, TIMEOUT_S)
 
 
 def requests_of_a_beginning(address, late):

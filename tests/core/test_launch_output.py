@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -12,17 +11,16 @@ from typing import Any
 import pytest
 from tests import warm
 from tests.by_reference import command
+from tests.command_line import Shell
 from tests.core import launch_programs as programs
 from tests.core.launch_programs import ranks_of
 
-import rankwise
 from rankwise.cli import main
 from rankwise_launch.config import STDERR, STDOUT
 from rankwise_launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
 from rankwise_launch.sink import LogFile
 
 TIMEOUT_S = 60
-SOURCE = str(Path(rankwise.__file__).parents[1])
 
 
 class Recorder(Console):
@@ -41,9 +39,7 @@ class Recorder(Console):
 
 
 def run(folder: Path, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_SECRET")}
-    words = ["-m", "rankwise", "run", *arguments]
-    return warm.run(words, cwd=folder, env={**env, "PYTHONPATH": SOURCE}, timeout_s=TIMEOUT_S, **settings)
+    return Shell(folder).run("run", *arguments, **settings)
 
 
 # ---------------------------------------------------------------------- bounds

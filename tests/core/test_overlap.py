@@ -1,5 +1,7 @@
 """Inputs that lie in memory which the same call writes to: the results are those of inputs that lie elsewhere."""
 
+import itertools
+
 import numpy as np
 import pytest
 from tests.threads import run_local
@@ -8,8 +10,8 @@ import rankwise as dist
 from rankwise.calls.check import aside, parts_aside
 
 SIZES = [2, 3, 5]
-COUNTS = [1, 3, 5000]
 MINE = [-1, 0, 1]
+everywhere = pytest.mark.parametrize(("size", "count", "shift"), itertools.product(SIZES, [1, 3, 5000], MINE))
 
 
 def place(size, count, shift):
@@ -26,9 +28,7 @@ def wanted(size, count):
     return np.repeat(np.arange(1.0, size + 1), count)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("shift", MINE)
+@everywhere
 def test_what_is_gathered_may_lie_anywhere_in_the_output(size, count, shift):
     def program():
         found = []
@@ -52,16 +52,12 @@ def test_what_is_gathered_may_lie_anywhere_in_the_output(size, count, shift):
             np.testing.assert_array_equal(flat, wanted(size, count))
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("shift", MINE)
+@everywhere
 @pytest.mark.parametrize("single", [False, True])
 def test_a_reduced_part_may_be_written_anywhere_into_the_input(size, count, shift, single):
     def program():
-        flat = np.arange(size * count, dtype=float)
-        begin = (dist.get_rank() + shift) % size * count
-        begin = min(begin + count // 2, flat.size - count)
-        out = flat[begin : begin + count]
+        flat, out = place(size, count, shift)
+        flat[:] = np.arange(flat.size)
         if single:
             dist.reduce_scatter_tensor(out, flat)
         else:
@@ -76,10 +72,7 @@ def test_a_reduced_part_may_be_written_anywhere_into_the_input(size, count, shif
 @pytest.mark.parametrize("shift", MINE)
 def test_the_root_of_a_scatter_may_get_its_part_in_the_place_of_another(size, shift):
     def program():
-        flat = np.arange(size * 4.0)
-        rows = list(flat.reshape(size, 4))
-        if dist.get_rank() != 1:
-            rows = None
+        rows = list(np.arange(size * 4.0).reshape(size, 4)) if dist.get_rank() == 1 else None
         out = rows[(1 + shift) % size] if rows else np.zeros(4)
         dist.scatter(out, rows, src=1)
         return out
@@ -88,19 +81,18 @@ def test_the_root_of_a_scatter_may_get_its_part_in_the_place_of_another(size, sh
         np.testing.assert_array_equal(out, np.arange(rank * 4.0, rank * 4.0 + 4))
 
 
-def memory(kind, count):
-    """Return `count` float64 whose memory belongs to an array, or to something else."""
-    if kind == "array":
-        return np.zeros(count)
-    if kind == "bytearray":
-        return np.frombuffer(bytearray(8 * count))
-    return np.asarray(memoryview(np.zeros(count)))
+#: How to get so many float64 whose memory belongs to an array, or to something else.
+MEMORY = {
+    "array": np.zeros,
+    "bytearray": lambda count: np.frombuffer(bytearray(8 * count)),
+    "memoryview": lambda count: np.asarray(memoryview(np.zeros(count))),
+}
 
 
-@pytest.mark.parametrize("kind", ["array", "bytearray", "memoryview"])
-def test_only_what_overlaps_is_copied(kind):
-    flat = memory(kind, 12)
-    rows, other = list(flat.reshape(3, 4)), memory(kind, 4)
+@pytest.mark.parametrize("memory", MEMORY.values(), ids=MEMORY)
+def test_only_what_overlaps_is_copied(memory):
+    flat = memory(12)
+    rows, other = list(flat.reshape(3, 4)), memory(4)
     assert aside(rows[1], rows, rows[1]) is rows[1]
     assert aside(flat[4:8], [flat], rows[1]).base is rows[1].base
     assert aside(other, rows, rows[1]) is other

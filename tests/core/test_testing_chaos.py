@@ -4,10 +4,10 @@ import os
 import queue
 import random
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.ranks import use_mesh
 from tests.threads import run_local
 
 import rankwise as dist
@@ -160,15 +160,8 @@ def test_the_table_says_that_collectives_are_derived():
     assert table.supports("any_source", "cpu")
 
 
-def doomed(third_party):
-    import sys
-
-    sys.path.insert(0, third_party)
-    from rankwise_mesh import rankwise_backend
-
-    from rankwise.backends.registry import registry
-
-    registry.register(rankwise_backend(), replace=True)
+def doomed():
+    use_mesh()
     rank = int(os.environ["RANK"])
     dist.init_process_group(register_chaos("mesh", seed=1, kill=1.0 if rank == 1 else 0.0), timeout=20)
     with pytest.raises(DistError):
@@ -178,4 +171,4 @@ def doomed(third_party):
 
 def test_where_ranks_are_processes_they_are_killed_for_real():
     with RankPool(2) as pool:
-        assert pool.run(doomed, str(Path(__file__).parents[1] / "third_party/src"), doomed=[1]) == ["survived", None]
+        assert pool.run(doomed, doomed=[1]) == ["survived", None]

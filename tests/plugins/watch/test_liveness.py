@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, time
 
 import pytest
-from tests.processes import idle_process
+from tests.processes import idle_process, needs_descriptors
 
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
@@ -19,9 +18,7 @@ from rankwise_watch.heartbeat import Beat, Beats, own_clock, setting
 from rankwise_watch.liveness import Processes
 from rankwise_watch.report import absentees, describe_absentees, sentence
 
-pytestmark = pytest.mark.skipif(
-    platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
-)
+pytestmark = needs_descriptors
 
 PATIENCE_S = 10.0
 NOW = 1_000_000.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import wait_until
 from tests.threads import run_local
 
 import rankwise as dist
@@ -39,18 +40,11 @@ def pending() -> list[str]:
 def test_what_has_ended_is_not_pending_whoever_has_asked(look: Callable[[Work], object]) -> None:
     def program() -> tuple[list[str], list[str]]:
         for _ in range(3):
-            work = dist.all_reduce(np.ones(4), async_op=True)
-            assert work is not None
-            look(work)
-            message = dist.isend(np.ones(4), 1 - dist.get_rank())
-            assert message is not None
-            look(message)
-            del work, message
+            look(dist.all_reduce(np.ones(4), async_op=True))  # type: ignore[arg-type]
+            look(dist.isend(np.ones(4), 1 - dist.get_rank()))  # type: ignore[arg-type]
             dist.recv(np.ones(4), 1 - dist.get_rank())
         last = dist.all_reduce(np.ones(4), async_op=True)
-        assert last is not None
-        while not last._inner.is_completed():  # type: ignore[attr-defined]  # as nobody asks the work itself
-            threading.Event().wait(0.001)
+        assert wait_until(last._inner.is_completed, PATIENCE_S)  # type: ignore[union-attr]  # nobody asks the work itself
         gc.collect()
         return pending(), states(entries(current().recorder))
 
@@ -72,7 +66,6 @@ def test_what_stands_still_is_told_by_its_own_name() -> None:
             dist.broadcast(np.ones(4), 0)
             return None
         work = dist.broadcast(np.ones(4), 0, async_op=True)
-        assert work is not None
         told = pending()
         come.set()
         work.wait()
@@ -102,7 +95,7 @@ def test_a_work_that_only_its_own_threads_may_ask_is_left_alone() -> None:
     later, _ = noted(trail)
     trail.ended(later)
     assert states(entries(recorder)) == ["done", "done"]  # since those of a group end in their order
-    assert work is not None
+    del work
 
 
 def test_what_has_failed_unseen_is_told_as_failed() -> None:
@@ -113,7 +106,7 @@ def test_what_has_failed_unseen_is_told_as_failed() -> None:
     assert states(entries(recorder)) == ["issued"]
     inner.fail(DistBackendError("broken"))
     assert states(entries(recorder)) == ["failed"]
-    assert work is not None
+    del work
 
 
 def test_a_subclass_with_its_own_look_says_anew_whether_it_only_looks() -> None:
