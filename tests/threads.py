@@ -8,18 +8,34 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
+import pytest
+
+from rankwise.errors import DistTimeoutError
 from rankwise.testing import local_world
 
-__all__ = ["at_once", "run_local", "within"]
+__all__ = ["at_once", "ends_in_time", "on_ranks", "run_local", "within"]
 
 
 def run_local(size: int, program: Callable[..., Any], *args: Any, **world: Any) -> list[Any]:
     """Return what each rank of a world of threads returns of a program."""
     with local_world(size, **world) as ranks:
         return ranks.run(program, *args)
+
+
+def on_ranks(size: int, **world: Any) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """Have each rank of a world of threads do what a test does."""
+
+    def decorate(program: Callable[..., object]) -> Callable[..., None]:
+        @wraps(program)
+        def test(**arguments: Any) -> None:
+            run_local(size, partial(program, **arguments), **world)
+
+        return test
+
+    return decorate
 
 
 def at_once(function: Callable[[Any], Any], arguments: Any, within_s: float) -> list[Any]:
@@ -51,3 +67,22 @@ def within(limit_s: float, at_least_s: float = 0.0) -> Iterator[None]:
     yield
     took_s = time.monotonic() - began
     assert at_least_s <= took_s < limit_s, f"took {took_s:.2f} s"
+
+
+def ends_in_time(
+    call: Callable[[], object],
+    limit_s: float,
+    error: Any = DistTimeoutError,
+    words: str | None = None,
+    at_least_s: float = 0.0,
+) -> bool:
+    """Tell whether a call that fails takes no longer than this; as the machine may be busy, one of three has to."""
+    for _ in range(3):
+        began = time.monotonic()
+        with pytest.raises(error, match=words):
+            call()
+        took_s = time.monotonic() - began
+        assert took_s >= at_least_s
+        if took_s < limit_s:
+            return True
+    return False

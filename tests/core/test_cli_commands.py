@@ -179,9 +179,6 @@ def test_an_error_is_one_paragraph_unless_its_traceback_is_asked_for(shell: Inst
         assert "Traceback (most recent call last)" in full.stderr
 
 
-# ---------------------------------------------------------------------- secret
-
-
 def test_a_new_secret_is_readable_by_its_owner_only_and_never_overwritten(shell: Installing) -> None:
     result = shell.run("secret", "new", "job.secret")
     path = shell.folder / "job.secret"
@@ -194,9 +191,6 @@ def test_a_new_secret_is_readable_by_its_owner_only_and_never_overwritten(shell:
     assert again.returncode == 1
     assert "job.secret is there already" in again.stderr
     assert path.read_text() == before
-
-
-# ---------------------------------------------------------------------- backends
 
 
 def test_backends_tells_ready_from_broken_from_missing(good: Installing) -> None:
@@ -318,9 +312,6 @@ def test_the_difference_of_two_backends_can_be_asked_for(two: Installing) -> Non
     assert of_one["capabilities"]["more"]["cpu"]["ops"] == {}
 
 
-# ---------------------------------------------------------------------- doctor
-
-
 def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Installing) -> None:
     result = with_gloo.run("doctor")
     assert result.returncode == 0, result.stdout
@@ -399,8 +390,6 @@ def test_a_secret_that_others_can_read_is_reported(with_gloo: Installing) -> Non
     assert "the job secret cannot be used" in result.stdout
 
 
-# ---------------------------------------------------------------------- conformance
-
 #: For pytest: read only few files of the kit.
 OTHERS = "--ignore-glob=*/test_[!p]*"
 
@@ -418,9 +407,6 @@ def test_the_kit_is_run_and_declared_is_shown_beside_measured(shell: Installing)
 def test_the_exit_code_of_the_kit_is_passed_on(shell: Installing) -> None:
     nothing_selected = 5
     assert shell.run("conformance", "local", "--", "-k", "no_such_test", OTHERS).returncode == nothing_selected
-
-
-# ---------------------------------------------------------------------- demo, bench
 
 
 def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Installing) -> None:

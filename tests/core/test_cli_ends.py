@@ -15,7 +15,7 @@ from tests.by_reference import command
 from tests.command_line import run_here
 from tests.core.launch_programs import make_groups, ranks_of
 from tests.processes import alive, descendants, wait_until
-from tests.threads import run_local
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
 from rankwise_launch.launching import run_launcher
@@ -46,9 +46,6 @@ def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path, caps
         assert (code, out) == (2, "")
         assert str(report) in " ".join(err.split())
         assert "Traceback" not in err
-
-
-# ---------------------------------------------------------------------- another library's launcher
 
 
 def launch(words: list[str]) -> None:
@@ -100,26 +97,24 @@ def test_articles_fit_their_nouns() -> None:
 
 
 @pytest.mark.parametrize("case", ["read-only", "not C-contiguous"])
+@on_ranks(2)
 def test_the_remedy_for_an_array_that_cannot_be_written_works(case: str) -> None:
-    def program() -> bool:
-        it = np.ones((4, 4))
-        if case == "read-only":
-            it.flags.writeable = False
-        else:
-            it = it[:, ::2]
-        with pytest.raises(ValueError, match=case) as caught:
-            dist.all_reduce(it)
-        assert "ascontiguousarray" not in str(caught.value)
-        steps = str(caught.value).split("`")[1::2]  # what it says, done
-        names = {"it": it, "numpy": np}
-        exec(steps[0], names)
-        dist.all_reduce(names["copy"])
-        for step in steps[1:]:
-            exec(step, names)
-        result = names["copy"] if case == "read-only" else it
-        return bool((result == 2).all())
-
-    assert run_local(2, program) == [True, True]
+    it = np.ones((4, 4))
+    if case == "read-only":
+        it.flags.writeable = False
+    else:
+        it = it[:, ::2]
+    with pytest.raises(ValueError, match=case) as caught:
+        dist.all_reduce(it)
+    assert "ascontiguousarray" not in str(caught.value)
+    steps = str(caught.value).split("`")[1::2]  # what it says, done
+    names = {"it": it, "numpy": np}
+    exec(steps[0], names)
+    dist.all_reduce(names["copy"])
+    for step in steps[1:]:
+        exec(step, names)
+    result = names["copy"] if case == "read-only" else it
+    assert bool((result == 2).all())
 
 
 @pytest.mark.parametrize(

@@ -342,13 +342,11 @@ def test_average_and_premultiplied_sum(op, name, size, monkeypatch):
 
     def call(comm, deadline, reduce_op):
         array, out = given[comm.rank].copy(), np.zeros(2)
-        if op == "all_reduce":
-            derived.all_reduce(comm, array, reduce_op(comm.rank), deadline)
-        elif op == "reduce":
-            derived.reduce(comm, array, reduce_op(comm.rank), size - 1, deadline)
-        else:
+        if op == "reduce_scatter":
             derived.reduce_scatter(comm, out, split(array, [2] * size), reduce_op(comm.rank), deadline)
             return out
+        root = [size - 1] if op == "reduce" else []
+        getattr(derived, op)(comm, array, reduce_op(comm.rank), *root, deadline)
         return array
 
     def reduced(reduce_op):

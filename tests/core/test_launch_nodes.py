@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from tests import warm
@@ -84,19 +84,30 @@ def test_nodes_of_different_sizes_make_one_world(cluster: Cluster) -> None:
     assert ends[1][1] == "[2]: 2 0 3 1\n"
 
 
-def test_a_failure_ends_all_nodes_with_its_exit_code(cluster: Cluster) -> None:
-    ends = cluster.ends(*ranks_of(programs.fail_with_last_words))
-    assert [code for code, _, _ in ends] == [7, 7], ends
-    for words in ("node 1", "rank 1 failed first: exit code 7", "these are the last words"):
-        assert words in ends[0][2]
+KILLED = "rank 1 failed first: killed by SIGKILL (signal 9)"
 
 
-def test_how_a_rank_was_killed_is_told_on_all_nodes(cluster: Cluster) -> None:
-    """Its own node's launcher alone has seen it, if nothing else of the job runs there."""
-    ends = cluster.ends(*ranks_of(programs.end_as, -9))
-    assert [code for code, _, _ in ends] == [137, 137], ends
-    for _, _, err in ends:
-        assert "rank 1 failed first: killed by SIGKILL (signal 9)" in err
+@pytest.mark.parametrize(
+    ("program", "code", "words"),
+    [
+        (
+            [programs.fail_with_last_words],
+            7,
+            ("node 1.*rank 1 failed first: exit code 7.*these are the last words", ""),
+        ),
+        # Its own node's launcher alone has seen it, if nothing else of the job runs there.
+        ([programs.end_as, -9], 137, (re.escape(KILLED), re.escape(KILLED))),
+        # Over the early end of a rank whose node's ranks have all ended well.
+        ([programs.miss_another], 1, ("", "node 0.*PeerDiedError")),
+    ],
+    ids=["failed", "killed", "missed"],
+)
+def test_a_failure_ends_all_nodes_with_its_exit_code_and_is_told(
+    cluster: Cluster, program: list[Any], code: int, words: tuple[str, str]
+) -> None:
+    ends = cluster.ends(*ranks_of(*program))
+    assert [end[0] for end in ends] == [code, code], ends
+    assert all(re.search(each, err, re.DOTALL) for each, (_, _, err) in zip(words, ends, strict=True)), ends
 
 
 def test_a_failure_after_the_end_of_another_node_counts_there_too(cluster: Cluster) -> None:
@@ -104,14 +115,6 @@ def test_a_failure_after_the_end_of_another_node_counts_there_too(cluster: Clust
     ends = cluster.ends("--max-restarts", "1", *ranks_of(programs.fail_late))
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert [out.count("attempt") for _, out, _ in ends] == [2, 2]
-
-
-def test_a_failure_over_the_early_end_of_another_nodes_rank_is_told_there(cluster: Cluster) -> None:
-    """That node's own ranks have all ended well."""
-    ends = cluster.ends(*ranks_of(programs.miss_another))
-    assert [code for code, _, _ in ends] == [1, 1], ends
-    assert "node 0" in ends[1][2]
-    assert "PeerDiedError" in ends[1][2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

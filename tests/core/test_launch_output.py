@@ -42,9 +42,6 @@ def run(folder: Path, *arguments: str, **settings: Any) -> subprocess.CompletedP
     return Shell(folder).run("run", *arguments, **settings)
 
 
-# ---------------------------------------------------------------------- bounds
-
-
 def test_output_without_newlines_is_bounded_and_passed_on_in_full() -> None:
     console = Recorder()
     stream = LineStream(0, STDERR, console, True, None)
@@ -80,9 +77,6 @@ def test_lines_come_out_as_they_went_in_however_they_were_cut() -> None:
         stream.close()
         assert b"".join(console.lines) == text + b"\n"
         assert list(stream.tail) == text.split(b"\n")
-
-
-# ---------------------------------------------------------------------- full disks
 
 
 def test_a_log_on_a_full_disk_is_named_once_and_given_up() -> None:
@@ -145,9 +139,6 @@ def test_a_console_on_a_full_disk_does_not_end_the_ranks(tmp_path: Path, sink: s
         assert result.stderr.count("cannot write to standard output: the disk is full") == 1
 
 
-# ---------------------------------------------------------------------- whose logs
-
-
 def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
     for text in ("first", "second", "third"):
         result = run(tmp_path, "--log-dir", "logs", "--run-id", "same", *ranks_of(programs.say, text))
@@ -157,9 +148,6 @@ def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
     assert logs == {f"same/{tail}": "first\n", f"same.2/{tail}": "second\n", f"same.3/{tail}": "third\n"}
     assert "logs in" in result.stderr
     assert "same.3" in result.stderr
-
-
-# ---------------------------------------------------------------------- last words
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGFPE", "SIGBUS", "SIGABRT"])

@@ -97,38 +97,31 @@ def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launc
     assert ended - failed < LEEWAY_S  # a second, and the interpreters' ends
     assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
     report = result.stderr[result.stderr.index("=" * 80) :]
-    assert "rank 2 failed first: exit code 1" in report
-    assert "rank 3 had ended with exit code 0" in report
-    assert "ranks 0, 1 were stopped" in report
+    for words in ("rank 2 failed first: exit code 1", "rank 3 had ended with exit code 0", "ranks 0, 1 were stopped"):
+        assert words in report
     assert report.index("ZeroDivisionError") < report.index("ValueError: the cause\n" + "=" * 80)
     assert result.stderr.endswith("=" * 80 + "\n")
 
 
-def test_a_rank_that_fell_over_another_is_not_the_one_to_blame(launcher: Launcher) -> None:
-    result = launcher.run("-n", "2", *ranks_of(programs.fall_over_another))
-    assert result.returncode == 9
-    assert "rank 1 failed first: exit code 9" in result.stderr
-    assert "rank 0 failed too: exit code 1" in result.stderr
-
-
-def test_a_rank_that_falls_over_another_may_say_so_before_it_is_stopped(launcher: Launcher) -> None:
-    result = launcher.run("-n", "2", *ranks_of(programs.say_last_words))
-    assert result.returncode == 3
-    assert "[1]: the last words" in result.stderr
-    assert "rank 1 failed too: exit code 1" in result.stderr
-
-
-def test_exit_codes_and_signals_are_passed_on(launcher: Launcher) -> None:
-    assert launcher.run("-n", "2", *ranks_of(programs.end_as, 42)).returncode == 42
-    killed = launcher.run("-n", "2", *ranks_of(programs.end_as, -9))
-    assert killed.returncode == 128 + 9
-    assert "rank 1 failed first: killed by SIGKILL (signal 9)" in killed.stderr
-
-
-def test_a_fault_in_native_code_is_told_by_its_name(launcher: Launcher) -> None:
-    result = launcher.run(*ranks_of(programs.fault))
-    assert result.returncode == 128 + 11
-    assert "rank 0 failed first: killed by SIGSEGV (signal 11)" in result.stderr
+@pytest.mark.parametrize(
+    ("ranks", "program", "code", "words"),
+    [
+        # One that fell over another is not the one to blame, and may say so before it is stopped.
+        (2, [programs.fall_over_another], 9, ["rank 1 failed first: exit code 9", "rank 0 failed too: exit code 1"]),
+        (2, [programs.say_last_words], 3, ["[1]: the last words", "rank 1 failed too: exit code 1"]),
+        (2, [programs.end_as, 42], 42, ["rank 1 failed first: exit code 42"]),
+        (2, [programs.end_as, -9], 128 + 9, ["rank 1 failed first: killed by SIGKILL (signal 9)"]),
+        (1, [programs.fault], 128 + 11, ["rank 0 failed first: killed by SIGSEGV (signal 11)"]),
+        (3, [programs.stay_longer], 0, ["ranks 1, 2 ended with exit code 0 some time ago; still running: rank 0."]),
+    ],
+    ids=lambda value: value[0].__name__ if isinstance(value, list) and callable(value[0]) else "",
+)
+def test_how_ranks_end_is_passed_on_and_told(
+    launcher: Launcher, ranks: int, program: list[Any], code: int, words: list[str]
+) -> None:
+    result = launcher.run("-n", str(ranks), *ranks_of(*program))
+    assert result.returncode == code, result.stderr
+    assert [each for each in words if each not in result.stderr] == []
 
 
 @pytest.mark.parametrize("what", ["gone", "late"])
@@ -139,12 +132,6 @@ def test_a_rank_that_ends_well_but_too_early_is_the_one_to_blame(launcher: Launc
     assert "rank 1 ended too early: with exit code 0, " in report
     assert re.search(r"rank 1 ended too early.*\nrank [02] failed first: exit code 1", report)
     assert report.endswith("=" * 80 + "\n")
-
-
-def test_it_is_told_when_some_run_on_long_after_another(launcher: Launcher) -> None:
-    result = launcher.run("-n", "3", *ranks_of(programs.stay_longer))
-    assert result.returncode == 0
-    assert "rankwise: ranks 1, 2 ended with exit code 0 some time ago; still running: rank 0." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -229,6 +216,16 @@ def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
         assert 'Traceback (most recent call last):\n  File "<frozen' not in process.stderr.read()
 
 
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in a folder with a script, and on no node of a cluster."""
+    (tmp_path / "script.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for name in ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("script")
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -249,17 +246,8 @@ def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
     ],
 )
 def test_bad_input_gets_a_sentence_and_an_exit_code(
-    launcher: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    sentence: str,
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
 ) -> None:
-    (launcher.folder / "script.py").touch()
-    monkeypatch.chdir(launcher.folder)
-    for name in ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX"):
-        monkeypatch.delenv(name, raising=False)
     ended, _, shown = run_here(capsys, "run", *arguments)
     assert ended == code
     assert sentence in shown.replace("\n", " ")
@@ -274,11 +262,10 @@ def test_a_port_in_use_is_told_before_anything_starts(launcher: Launcher) -> Non
     assert f"port {port} on 127.0.0.1 is in use" in result.stderr
 
 
+@pytest.mark.usefixtures("script")
 @pytest.mark.parametrize("name", ["..", ".", "../outside", "/tmp/outside", "a/b"])
 def test_a_run_s_name_leads_to_no_other_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "script.py").write_text("")
-    words = ["run", "--log-dir", str(tmp_path / "logs"), "--run-id", name, "-n", "1", str(tmp_path / "script.py")]
-    code, _, told = run_here(capsys, *words)
+    code, _, told = run_here(capsys, "run", "--log-dir", "logs", "--run-id", name, "-n", "1", "script.py")
     assert (code, "--run-id" in told) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py"]
 

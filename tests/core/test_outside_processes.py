@@ -55,9 +55,6 @@ def total(group: ProcessGroup) -> float:
     return float(array[0])
 
 
-# ---------------------------------------------------------------------- deaths
-
-
 def lose(path: str) -> str:
     store = Alien(path)
     group = make(store, ranks=[4, 2, 6])
@@ -84,9 +81,6 @@ def test_survivors_are_told_who_has_died_by_the_number_they_know(pool: RankPool,
     assert texts[0].endswith("is gone: its process was killed by SIGKILL")
 
 
-# ---------------------------------------------------------------------- the process that serves the store
-
-
 def begin_with_a_broken_host(port: int, kind: str) -> str:
     """Rank 0 serves the store, cannot make the group, and goes at once; the others are still busy."""
     register_local()
@@ -110,9 +104,6 @@ def test_a_host_that_serves_a_given_store_stays_until_all_have_heard(pool: RankP
         assert ("banana" if kind == "create" else "backend is ") in text, texts
 
 
-# ---------------------------------------------------------------------- the end of a process
-
-
 def end_without_destroying(path: str, rank: int) -> float:
     store = Alien(path)
     groups = [
@@ -133,9 +124,6 @@ def test_a_process_that_ends_without_destroying_it_ends_soon_and_well(tmp_path: 
     with within(4 * LEEWAY_S), ThreadPoolExecutor(2) as threads:
         end = partial(call, end_without_destroying, str(tmp_path / "store"), timeout_s=PATIENCE_S)
         assert list(threads.map(end, range(2))) == [1.0, 1.0]
-
-
-# ---------------------------------------------------------------------- records
 
 
 def record(folder: str, path: str) -> None:

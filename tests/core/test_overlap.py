@@ -4,14 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.threads import run_local
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
 from rankwise.calls.check import aside, parts_aside
 
 SIZES = [2, 3, 5]
 MINE = [-1, 0, 1]
-everywhere = pytest.mark.parametrize(("size", "count", "shift"), itertools.product(SIZES, [1, 3, 5000], MINE))
+everywhere = pytest.mark.parametrize(("size", "count", "shift"), [*itertools.product(SIZES, [1, 3, 5000], MINE)])
 
 
 def place(size, count, shift):
@@ -112,17 +112,16 @@ def test_memory_that_is_shared_behind_two_owners_is_seen():
     assert not np.may_share_memory(aside(behind[:4], [flat]), flat)
 
 
+@on_ranks(2)
 def test_copies_of_structures_keep_what_lies_between_the_fields():
     dtype = np.dtype([("x", "i1"), ("y", ">f8")], align=True)
     flat = np.zeros(6, dtype)
     flat.view(np.uint8)[:] = np.arange(flat.nbytes)
     assert aside(flat[1:3], [flat]).tobytes() == flat[1:3].tobytes()
 
-    def program():
-        array = np.zeros((3, 4), dtype)
-        array.view(np.uint8)[...] = np.arange(array.nbytes, dtype=np.uint8).reshape(3, -1)
-        got = [np.zeros((3, 2), dtype) for _ in range(2)]
-        dist.all_gather(got, array[:, 1:3])  # not contiguous
-        return [part.tobytes() == b"".join(row[1:3].tobytes() for row in array) for part in got]
-
-    assert run_local(2, program) == [[True, True]] * 2
+    array = np.zeros((3, 4), dtype)
+    array.view(np.uint8)[...] = np.arange(array.nbytes, dtype=np.uint8).reshape(3, -1)
+    got = [np.zeros((3, 2), dtype) for _ in range(2)]
+    dist.all_gather(got, array[:, 1:3])  # not contiguous
+    for part in got:
+        assert part.tobytes() == b"".join(row[1:3].tobytes() for row in array)

@@ -133,9 +133,6 @@ def test_what_the_url_says_cannot_be_said_again(tmp_path: Path) -> None:
         rendezvous(None)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------- schemes of third parties
-
-
 def test_a_registered_scheme_gets_the_url_and_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_handlers", {**vars(module)["_handlers"]})
     seen: list[Any] = []

@@ -6,8 +6,7 @@ import os
 import re
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.store_kinds import PLAIN_KINDS, MinimalStore, client_of
+from tests.threads import at_once, ends_in_time
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import HashStore, PrefixStore, Store, as_store
@@ -65,17 +65,15 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def ends_in_time(call: Callable[[float], object], timeout_s: float) -> bool:
-    """Tell whether a call ends within 100 ms after its time-out; as the machine may be busy, one of three has to."""
-    for _ in range(3):
-        begin = time.monotonic()
-        with pytest.raises(DistTimeoutError):
-            call(timeout_s)
-        spent = time.monotonic() - begin
-        assert spent >= timeout_s
-        if spent < timeout_s + 0.1:
-            return True
-    return False
+def all_arrive(store: Store, place: ArrivalPoint, series: Sequence[str]) -> tuple[bytes, list[bytes | None]]:
+    """Have all arrive at a place at once, each with a key of its own; return what all of them get."""
+
+    def arrive(rank: int) -> Any:
+        return store._arrive({f"of/{rank}": b"%d" % rank}, place, series, 20.0)
+
+    first, *others = at_once(arrive, range(place.size), PATIENCE_S)
+    assert others == [first] * (place.size - 1)
+    return first  # type: ignore[no-any-return]
 
 
 class TestStore:
@@ -177,13 +175,12 @@ class TestStore:
         assert len(store.get("key")) == 8 * MIB
 
     def test_delete_key_tells_whether_there_was_one(self, store: Store) -> None:
-        assert not store.delete_key("key")
-        store.set("key", "")
-        assert store.delete_key("key")
-        assert not store.delete_key("key")
-        assert not store.check(["key"])
-        store.set("key", "again")
-        assert store.get("key") == b"again"
+        for value in ("", "again"):
+            assert not store.delete_key("key")
+            store.set("key", value)
+            assert store.get("key") == value.encode()
+            assert store.delete_key("key")
+            assert not store.check(["key"])
 
     # ------------------------------------------------------------------ several keys
 
@@ -211,11 +208,8 @@ class TestStore:
         assert inner._claim(["b", "c"], [b"3", b"4"]) == [b"2", b"4"]
 
     def test_the_last_to_arrive_lets_all_go_on_with_what_they_want(self, store: Store) -> None:
-        inner, place = PrefixStore("inner", store), ArrivalPoint("come", "said", 3)
-        with ThreadPoolExecutor() as pool:
-            series = Series("of/", 4)
-            come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(3)]
-            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [b"0", b"1", b"2", None])] * 3
+        inner = PrefixStore("inner", store)
+        assert all_arrive(inner, ArrivalPoint("come", "said", 3), Series("of/", 4)) == (b"ok", [b"0", b"1", b"2", None])
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
             store._arrive({}, ArrivalPoint("other", "said", 2), NO_KEYS, PATIENCE_S / 100)
 
@@ -223,9 +217,7 @@ class TestStore:
         inner, kept = PrefixStore("inner", store), ["inner/come", "inner/said", "outside/of/0"]
         place = ArrivalPoint("come", "said", 2, ("of/", "meet"))
         store.multi_set([*kept[2:], "inner/meet/config"], [b"kept", b"removed"])
-        with ThreadPoolExecutor() as pool:
-            come = [pool.submit(inner._arrive, {f"of/{rank}": b"%d" % rank}, place, NO_KEYS, 20.0) for rank in range(2)]
-            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", [])] * 2
+        assert all_arrive(inner, place, NO_KEYS) == (b"ok", [])
         assert sorted(store.list_keys()) == kept
         store.set("other/said", "no")  # as a rank has that could not go on: the others still ask why
         other = ArrivalPoint("other/come", "other/said", 1, ("outside",))
@@ -234,10 +226,7 @@ class TestStore:
 
     def test_all_who_arrive_get_what_each_has_brought(self, store: Store) -> None:
         inner, place, series = PrefixStore("inner", store), ArrivalPoint("come", "said", 12), Series("of/", 12)
-        with ThreadPoolExecutor(12) as pool:
-            come = [pool.submit(inner._arrive, {series[rank]: b"%d" % rank}, place, series, 20.0) for rank in range(12)]
-            everything = [b"%d" % rank for rank in range(12)]
-            assert [each.result(timeout=PATIENCE_S) for each in come] == [(b"ok", everything)] * 12
+        assert all_arrive(inner, place, series) == (b"ok", [b"%d" % rank for rank in range(12)])
         assert inner._arrive({"of/1": b"new"}, place, Series("of/", 2), 20.0) == (b"ok", [b"0", b"new"])
         with pytest.raises(DistTimeoutError, match="said', which nobody has set"):
             store._arrive({}, ArrivalPoint("other", "said", 2), Series("of/", 2), PATIENCE_S / 100)
@@ -306,8 +295,9 @@ class TestStore:
 
     @pytest.mark.parametrize("timeout_s", [0.01, 0.1])
     def test_waiting_in_vain_ends_at_its_time_out(self, store: Store, timeout_s: float) -> None:
-        assert ends_in_time(lambda limit: store.get("key", timeout=limit), timeout_s)
-        assert ends_in_time(lambda limit: store.queue_pop("queue", timeout=timedelta(seconds=limit)), timeout_s)
+        span = timedelta(seconds=timeout_s)
+        for wait in (partial(store.get, "key", timeout=timeout_s), partial(store.queue_pop, "queue", timeout=span)):
+            assert ends_in_time(wait, timeout_s + 0.1, at_least_s=timeout_s)
 
     def test_a_missing_key_is_the_same_error_everywhere_and_is_named(self, store: Store) -> None:
         store.set("here", "")
@@ -385,8 +375,7 @@ class TestStore:
                 store.barrier("barrier", 3)
                 passed.append(turn)
 
-        for call in [threads.submit(cross, index) for index in range(3)]:
-            call.result(PATIENCE_S)
+        list(threads.map(cross, range(3), timeout=PATIENCE_S))
         # Nobody is a whole turn ahead.
         assert all(abs(turn - index // 3) <= 1 for index, turn in enumerate(passed))
 
@@ -396,9 +385,8 @@ class TestStore:
         with pytest.raises(DistTimeoutError, match=r"barrier on .*barrier '(ours/)?b', to which 1 of 2 have come"):
             store.barrier("b", 2, timeout=0.02)
         # Who has given up has not come: the next two meet each other.
-        for call in [threads.submit(store.barrier, "b", 2) for _ in range(2)]:
-            call.result(PATIENCE_S)
-        assert ends_in_time(lambda limit: store.barrier("b", 2, timeout=limit), 0.01)
+        list(threads.map(lambda _: store.barrier("b", 2), range(2), timeout=PATIENCE_S))
+        assert ends_in_time(partial(store.barrier, "b", 2, timeout=0.01), 0.11, at_least_s=0.01)
 
     def test_a_barrier_of_one_does_not_wait_and_one_of_none_is_refused(self, store: Store) -> None:
         store.barrier("b", 1, timeout=0)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import wait_until
 from tests.threads import within
 
 import rankwise as dist
@@ -98,17 +98,16 @@ def test_compare_set_tells_what_is_there_afterwards(store: Store) -> None:
 
 @pytest.mark.parametrize("wait", ["get", "wait", "multi_get"])
 def test_waiting_ends_when_the_keys_come_and_hinders_nobody(store: Store, wait: str) -> None:
-    found: list[object] = []
     keys = "c" if wait == "get" else ["a", "b", "c"]
-    thread = threading.Thread(target=lambda: found.append(getattr(store, wait)(keys, timeout=30)))
-    thread.start()
-    for key in ("b", "a"):
-        with within(LEEWAY_S):
-            store.set(key, key)
-    assert not found
-    store.set("c", "c")
-    thread.join(PATIENCE_S)
-    assert found == [{"get": b"c", "wait": None, "multi_get": [b"a", b"b", b"c"]}[wait]]
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(getattr(store, wait), keys, timeout=PATIENCE_S)
+        for key in ("b", "a"):
+            with within(LEEWAY_S):
+                store.set(key, key)
+        assert not waiting.done()
+        store.set("c", "c")
+        found = {"get": b"c", "wait": None, "multi_get": [b"a", b"b", b"c"]}[wait]
+        assert waiting.result(PATIENCE_S) == found
 
 
 def test_a_wait_in_vain_ends_in_time_and_names_the_keys(store: Store) -> None:
@@ -188,17 +187,13 @@ def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(path: str) ->
 def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(path: str) -> None:
     other = Alien(path)
     store = as_store(other)
-    thread = threading.Thread(target=other.get, args=("release",))
-    thread.start()
-    begin = time.monotonic()
-    while other._one_call.acquire(timeout=0.0):  # it has yet to begin to wait
-        other._one_call.release()
-    store.set("key", "value")
-    assert store.get("key") == b"value"
-    store.set("release", "")
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    assert time.monotonic() - begin < 5 * LEEWAY_S
+    with ThreadPoolExecutor(1) as threads, within(5 * LEEWAY_S):
+        released = threads.submit(other.get, "release")
+        assert wait_until(other._one_call.locked, PATIENCE_S)  # it has begun to wait
+        store.set("key", "value")
+        assert store.get("key") == b"value"
+        store.set("release", "")
+        released.result(PATIENCE_S)
     store.close()
 
 

@@ -4,6 +4,7 @@ import os
 import queue
 import random
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -116,12 +117,9 @@ def test_a_killed_rank_takes_the_group_with_it():
 
 def test_corruption_of_a_collective_is_noticed_or_harmless_but_never_a_hang():
     def program():
-        try:
+        with suppress(DistError):
             for _ in range(20):
                 dist.all_reduce(np.ones(3), timeout=1)
-        except DistError as error:
-            return type(error).__name__
-        return "unnoticed"
 
     run_local(3, program, backend=register_chaos("local", seed=5, corrupt=0.05), timeout=30)
 

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from tests.threads import at_once, run_local, within
+from tests.threads import at_once, on_ranks, run_local, within
 
 import rankwise as dist
 from rankwise import HashStore
@@ -121,37 +121,31 @@ def test_init_process_group_makes_a_local_world_in_any_threads():
     assert at_once(rank, range(3), PATIENCE_S) == [6.0] * 3
 
 
+@on_ranks(2)
 def test_a_longer_message_fails_both_sides_naming_both_sizes():
-    def program():
-        if dist.get_rank() == 0:
-            work = dist.isend(np.zeros(3, np.uint8), 1)
-        else:
-            work = dist.irecv(np.zeros(2, np.uint8), 0)
-        with pytest.raises(DistBackendError, match=r"3 bytes.*2 bytes"):
-            work.wait()
-
-    run_local(2, program)
+    if dist.get_rank() == 0:
+        work = dist.isend(np.zeros(3, np.uint8), 1)
+    else:
+        work = dist.irecv(np.zeros(2, np.uint8), 0)
+    with pytest.raises(DistBackendError, match=r"3 bytes.*2 bytes"):
+        work.wait()
 
 
+@on_ranks(2)
 def test_a_send_after_an_abort_fails_instead_of_waiting_for_ever():
-    def program():
-        group = dist.group.WORLD
-        if dist.get_rank() == 0:
-            group.abort()
-        with within(LEEWAY_S), pytest.raises(GroupAbortedError):  # whichever comes first, the abort or the message
-            dist.send(np.zeros(1), 1 - dist.get_rank(), timeout=5)
-
-    run_local(2, program)
+    group = dist.group.WORLD
+    if dist.get_rank() == 0:
+        group.abort()
+    with within(LEEWAY_S), pytest.raises(GroupAbortedError):  # whichever comes first, the abort or the message
+        dist.send(np.zeros(1), 1 - dist.get_rank(), timeout=5)
 
 
+@on_ranks(2)
 def test_an_abort_ends_what_all_ranks_wait_for():
-    def program():
-        if dist.get_rank() == 0:
-            dist.abort_process_group()
-        with pytest.raises(GroupAbortedError, match="aborted on rank 0"):
-            dist.recv(np.zeros(1), 1 - dist.get_rank())
-
-    run_local(2, program)
+    if dist.get_rank() == 0:
+        dist.abort_process_group()
+    with pytest.raises(GroupAbortedError, match="aborted on rank 0"):
+        dist.recv(np.zeros(1), 1 - dist.get_rank())
 
 
 def test_no_thread_is_left():

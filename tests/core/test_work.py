@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.threads import at_once, run_local, within
+from tests.threads import at_once, on_ranks, within
 
 import rankwise as dist
 from rankwise.backends.mailbox import Mailbox
@@ -114,15 +114,14 @@ def test_the_future_of_a_failed_work_fails():
         future.result(PATIENCE_S)
 
 
+@on_ranks(2)
 def test_works_can_be_awaited():
-    async def both():
+    async def wait():
         array = np.ones(2)
-        work = dist.all_reduce(array, async_op=True)
-        result = await work
-        assert result is array
-        return result.tolist()
+        assert await dist.all_reduce(array, async_op=True) is array
+        assert array.tolist() == [2.0, 2.0]
 
-    assert run_local(2, lambda: asyncio.run(both())) == [[2.0, 2.0]] * 2
+    asyncio.run(wait())
 
 
 # ---------------------------------------------------------------------- the order of operations
@@ -368,18 +367,15 @@ def test_every_time_out_has_the_words_in_its_text(text):
     assert isinstance(copy, TimeoutError)
 
 
+@on_ranks(2)
 def test_a_work_says_what_it_is():
-    def named():
-        other = 1 - dist.get_rank()
-        works = [dist.all_reduce(np.ones(2), async_op=True) for _ in range(2)]
-        works += [dist.isend(np.ones(1), other), dist.irecv(np.ones(1), other)]
-        return [repr(work) for work in works if work.wait()]
-
-    for rank, told in enumerate(run_local(2, named)):
-        of_group = "on group 'default': done>"
-        assert told[:2] == [f"<Work: all_reduce, number {number} {of_group}" for number in range(2)]
-        assert told[2] == f"<Work: isend, number 0, to rank {1 - rank}, {of_group}"
-        assert told[3] == f"<Work: irecv, number 1, from rank {1 - rank}, {of_group}"
+    other = 1 - dist.get_rank()
+    works = [dist.all_reduce(np.ones(2), async_op=True) for _ in range(2)]
+    works += [dist.isend(np.ones(1), other), dist.irecv(np.ones(1), other)]
+    words = ["all_reduce, number 0", "all_reduce, number 1"]
+    words += [f"isend, number 0, to rank {other},", f"irecv, number 1, from rank {other},"]
+    told = [repr(work) for work in works if work.wait()]
+    assert told == [f"<Work: {each} on group 'default': done>" for each in words]
 
 
 def test_a_work_says_how_far_it_has_come() -> None:

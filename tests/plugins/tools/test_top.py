@@ -60,32 +60,33 @@ def round_trips(offset_ns: int, one_way_ns: int, count: int = 5) -> dict[int, li
     return {0: ours, 1: theirs}
 
 
+def of_two(calls: dict[int, list[Call]]) -> Any:
+    """Return what is known of the clocks of two machines, one rank on each, by their calls."""
+    return align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})
+
+
 @pytest.mark.parametrize("offset_ns", [0, 7 * MS, -3600 * SECOND])
 def test_clocks_of_two_machines_are_known_as_well_as_a_round_trip_is_short(offset_ns: int) -> None:
-    found = align({0: "one", 1: "two"}, round_trips(offset_ns, MS), {0: 0, 1: 0})
+    found = of_two(round_trips(offset_ns, MS))
     assert found[0] == Clock(0, 0)
-    assert found[1].error_ns is not None
     assert abs(found[1].offset_ns - offset_ns) <= found[1].error_ns <= 4 * MS
 
 
 def test_a_rank_that_is_always_late_does_not_move_its_clock() -> None:
     """By causality alone the clock could be wrong by as much as the rank is late."""
-    found = align({0: "one", 1: "two"}, round_trips(5 * MS, 100_000), {0: 0, 1: 0})[1]
-    assert found == Clock(5 * MS, 100_000)
+    assert of_two(round_trips(5 * MS, 100_000))[1] == Clock(5 * MS, 100_000)
 
 
 def test_what_cannot_be_is_ruled_out_however_unevenly_ranks_leave() -> None:
-    calls = {0: [Call(0, 0, 9 * MS), Call(1, 100 * MS, 101 * MS)], 1: [Call(0, 0, 3 * MS), Call(1, 100 * MS, 101 * MS)]}
-    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
-    assert found.error_ns is not None
+    found = of_two({rank: [Call(0, 0, ns), Call(1, 100 * MS, 101 * MS)] for rank, ns in enumerate((9 * MS, 3 * MS))})[1]
     assert -MS <= found.offset_ns <= MS
     assert abs(found.offset_ns) <= found.error_ns <= 2 * MS
 
 
 def test_clocks_that_run_apart_leave_an_estimate_and_a_doubt() -> None:
-    calls = {0: [Call(n, n * SECOND, n * SECOND + MS) for n in range(3)]}
-    calls[1] = [Call(n, n * SECOND + n * 5 * MS, n * SECOND + n * 5 * MS + MS) for n in range(3)]
-    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
+    begins = {rank: [n * SECOND + n * 5 * rank * MS for n in range(3)] for rank in range(2)}
+    calls = {rank: [Call(n, begin, begin + MS) for n, begin in enumerate(each)] for rank, each in begins.items()}
+    found = of_two(calls)[1]
     assert found.error_ns is not None
     assert -10 * MS <= found.offset_ns <= 0
 
@@ -112,7 +113,6 @@ def arrivals(late_ns: Mapping[int, int], calls: int = 20, size: int = 4, first: 
 def test_the_rank_that_is_late_is_named_and_by_how_much() -> None:
     found = lateness(meetings(arrivals({2: MS}), range(4)))
     worst = latest(found)
-    assert worst is not None
     assert (worst.rank, worst.calls, worst.held_up) == (2, 20, 20)
     assert 0.99 * MS <= worst.late_ns <= MS
     assert all(found[rank].late_ns < 0 for rank in (0, 1, 3))
@@ -133,7 +133,6 @@ def test_who_is_late_once_in_a_step_of_many_collectives_is_named() -> None:
             late_ns = MS * (number % 10 == 0 and rank == 5) + 300_000 * (chance.random() < 0.004)
             told[rank].append(Arrival("all_reduce", number, number * 10 * MS + late_ns + chance.randrange(20_000)))
     worst = latest(lateness(meetings(told, range(8))))
-    assert worst is not None
     assert worst.rank == 5
     assert 45 <= worst.held_up <= 60
     assert 0.8 * MS < worst.late_ns < 1.1 * MS
@@ -259,7 +258,6 @@ def test_a_straggler_is_named_across_hosts_whatever_their_clocks_say(behind_ns: 
     (straggler,) = view.stragglers
     assert straggler.rank == late
     error_s = view.ranks[3].clock_error_s
-    assert error_s is not None
     assert abs(straggler.late_s - 5e-3) <= error_s + 1e-5
     assert view.ranks[1].clock_error_s == 0.0
     assert "clocks against the first host: node1 +-" in plain(view, Wish())
@@ -566,8 +564,7 @@ def test_plain_lines_where_there_is_no_terminal(job: tuple[int, Path], capsys: p
 
 @needs_windows
 def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(job: tuple[int, Path]) -> None:
-    asked = top_command.find(str(job[0]))
-    assert isinstance(asked, jobs.LocalJob)
+    asked: Any = top_command.find(str(job[0]))
     stopped = asked.samples()[3]["pid"]
     os.kill(stopped, signal.SIGSTOP)
     try:
@@ -588,9 +585,7 @@ def test_through_the_store_with_the_secret(
     job: tuple[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid, folder = job
-    mine = job_of(pid)
-    assert mine is not None
-    port = mine.place.partition(", ")[2].partition(")")[0]
+    port = job_of(pid).place.partition(", ")[2].partition(")")[0]
     monkeypatch.setenv("RANKWISE_SECRET_FILE", str(folder / "secret"))
     assert main(["top", f"tcp://127.0.0.1:{port}", "--json", "--once", "--interval", "1"]) == 0
     view = json.loads(capsys.readouterr().out)

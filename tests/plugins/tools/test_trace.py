@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.command_line import run_here
 from tests.threads import run_local
 
 import rankwise as dist
@@ -36,6 +37,8 @@ from rankwise_tools.timelines.perfetto import timeline
 
 PATIENCE_S = 60.0
 
+Trace = Callable[..., tuple[object, str, str]]
+
 MS = 1_000_000
 WRITTEN = 10_000 * MS
 
@@ -43,21 +46,10 @@ WRITTEN = 10_000 * MS
 def op(name: str, number: int, state: str = "done", **more: Any) -> dict[str, Any]:
     """Return an operation that began at second `number` and took a millisecond, at line 100 + number."""
     began = more.pop("began_ns", number * 1000 * MS)
-    told = {
-        "group": "default",
-        "op": name,
-        "number": number,
-        "nbytes": 0 if name == "barrier" else 4096,
-        "dtype": None if name == "barrier" else "float32",
-        "file": "/home/me/train.py",
-        "line": 100 + number,
-        "function": "step",
-        "thread": 1,
-        "began_ns": began,
-        "ended_ns": began + MS if state == "done" else 0,
-        "state": state,
-    }
-    return {**told, **more}
+    array = {"nbytes": 0, "dtype": None} if name == "barrier" else {"nbytes": 4096, "dtype": "float32"}
+    place = {"file": "/home/me/train.py", "line": 100 + number, "function": "step", "thread": 1}
+    times = {"began_ns": began, "ended_ns": began + MS if state == "done" else 0}
+    return {"group": "default", "op": name, "number": number, "state": state, **array, **place, **times, **more}
 
 
 def message(name: str, number: int, peer: int | None, state: str = "done", **more: Any) -> dict[str, Any]:
@@ -83,14 +75,14 @@ def told(rank: int, *operations: dict[str, Any], size: int = 3, **more: Any) -> 
     return {
         "rankwise_trace": 1,
         "version": "0.1.0",
+        "reason": "SIGUSR1",
+        "written_ns": WRITTEN,
+        "clock_offset_ns": 0,
         "rank": rank,
         "world_size": size,
         "pid": 1000 + rank,
         "host": "one",
         "boot": "first",
-        "reason": "SIGUSR1",
-        "written_ns": WRITTEN,
-        "clock_offset_ns": 0,
         "groups": groups,
         "entries": list(operations),
         "threads": [{"thread": 1, "name": "MainThread", "stack": [frame]}],
@@ -280,10 +272,21 @@ def test_many_findings_are_cut_short() -> None:
 # ---------------------------------------------------------------------- the files
 
 
-def write(folder: Path, *each: dict[str, Any]) -> Path:
+def write(folder: Path, *each: dict[str, Any]) -> None:
     for record in each:
         (folder / f"rank{record['rank']}.json").write_text(json.dumps(record))
-    return folder
+
+
+@pytest.fixture
+def trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Trace:
+    """Run `rankwise trace` on the records in the test's folder; the text that it returns is not broken into lines."""
+
+    def run(*words: str, output: str = "") -> tuple[object, str, str]:
+        more = ["-o", str(tmp_path / output)] if output else []
+        code, out, err = run_here(capsys, "trace", str(tmp_path), *more, *words)
+        return code, " ".join(out.split()), " ".join(err.split())
+
+    return run
 
 
 def test_files_are_read_back(tmp_path: Path) -> None:
@@ -319,15 +322,12 @@ def test_files_are_read_back(tmp_path: Path) -> None:
         (json.dumps({**told(0), "written_ns": 10**400}), "damaged"),
     ],
 )
-def test_what_is_no_record_is_told_in_one_paragraph(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
-) -> None:
+def test_what_is_no_record_is_told_in_one_paragraph(tmp_path: Path, trace: Trace, content: str, words: str) -> None:
     (tmp_path / "rank0.json").write_text(content, encoding="latin-1")
-    assert main(["trace", str(tmp_path)]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
+    code, out, err = trace()
+    assert (code, out) == (1, "")
     assert "rank0.json" in err
-    assert words in " ".join(err.split())
+    assert words in err
     assert "Traceback" not in err
 
 
@@ -588,20 +588,19 @@ def test_uneven_parts_are_no_error_to_torchs_analyser_and_uneven_sums_are() -> N
     assert [dump["entries"][1]["input_sizes"] for dump in dumps.values()] == [[[0]], [[1]], [[2]]]
 
 
-def test_each_format_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_format_has_a_command(tmp_path: Path, trace: Trace) -> None:
     write(tmp_path, *(told(rank, *late_steps(rank)) for rank in range(3)))
-    assert main(["trace", str(tmp_path), "-o", str(tmp_path / "out.json")]) == 0
-    check(json.loads((tmp_path / "out.json").read_text()))
-    assert main(["trace", str(tmp_path), "-o", str(tmp_path / "out.html")]) == 0
+    for words, output in ([], "out.json"), (["--format", "perfetto"], "other.html"):
+        assert trace(*words, output=output)[0] == 0
+        check(json.loads((tmp_path / output).read_text()))
+    assert trace(output="out.html")[0] == 0
     assert data_of((tmp_path / "out.html").read_text())["late"]
-    assert main(["trace", str(tmp_path), "--format", "torch-fr", "-o", str(tmp_path / "dumps")]) == 0
+    code, said, _ = trace("--format", "torch-fr", output="dumps")
+    assert (code, "torchfrtrace" in said) == (0, True)
     for rank in range(3):
         check_dump(pickle.loads((tmp_path / "dumps" / f"rank_{rank}").read_bytes()))
-    assert main(["trace", str(tmp_path), "--format", "perfetto", "-o", str(tmp_path / "other.html")]) == 0
-    check(json.loads((tmp_path / "other.html").read_text()))
-    assert "torchfrtrace" in capsys.readouterr().out
-    assert main(["trace", str(tmp_path), "--format", "html"]) == 2
-    assert "needs -o" in capsys.readouterr().err
+    code, _, said = trace("--format", "html")
+    assert (code, "needs -o" in said) == (2, True)
 
 
 def test_a_terminal_is_told_what_takes_long_and_a_file_is_not(
@@ -626,17 +625,12 @@ def test_a_terminal_is_told_what_takes_long_and_a_file_is_not(
 
 
 @pytest.mark.parametrize("count", [0, 1, 12])
-def test_the_page_and_the_terminal_say_the_same_of_who_was_waited_for(
-    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_and_the_terminal_say_the_same_of_who_was_waited_for(count: int, tmp_path: Path, trace: Trace) -> None:
     write(tmp_path, *(told(rank, *late_steps(rank, count), message("send", 0, 1)) for rank in range(3)))
-    assert main(["trace", str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert main(["trace", str(tmp_path), "-o", str(tmp_path / "out.html")]) == 0
-    assert (
-        re.findall(r"On the way, (rank \d+ was waited for: .*? median)\.", said)
-        == data_of((tmp_path / "out.html").read_text())["late"]
-    )
+    _, said, _ = trace()
+    trace(output="out.html")
+    shown = data_of((tmp_path / "out.html").read_text())["late"]
+    assert re.findall(r"On the way, (rank \d+ was waited for: .*? median)\.", said) == shown
     assert ("waited for" in said) == (count > 1)
 
 
@@ -657,23 +651,20 @@ def leave_the_path() -> None:
             dist.barrier(pair, timeout=0.2)
 
 
-def test_trace_of_a_real_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trace_of_a_real_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: Trace) -> None:
     monkeypatch.setenv("RANKWISE_TRACE_DIR", str(tmp_path))
     run_local(3, leave_the_path, timeout=30)
-    output = tmp_path / "trace.json"
-    assert main(["trace", str(tmp_path), "-o", str(output), "--analyse"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    code, out, _ = trace("--analyse", output="trace.json")
+    assert code == 0
     assert "of 3 ranks are in" in out
     assert "Group 'all three': rank 1 never called barrier #0" in out
     assert "The group ended with DistTimeoutError: barrier #0" in out
-    rows = check(json.loads(output.read_text()))
+    rows = check(json.loads((tmp_path / "trace.json").read_text()))
     names = [sorted(event["name"] for (pid, _), row in rows.items() if pid == r for event in row) for r in range(3)]
     common = ["all_reduce #0", "all_reduce #1", "all_reduce #2"]
     assert names == [[*common, "barrier #0", "send #0"], [*common, "recv #0"], [*common, "barrier #0"]]
-    assert main(["trace", str(tmp_path)]) == 0  # the timeline beside the records does not disturb
-    assert "never called" in capsys.readouterr().out
+    code, out, _ = trace()  # the timeline beside the records does not disturb
+    assert (code, "never called" in out) == (0, True)
 
 
 def die_in_the_middle() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.processes import wait_until
-from tests.threads import run_local
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
 from rankwise.basics.recorder import make_recorder
@@ -45,7 +45,8 @@ def line() -> int:
     return inspect.currentframe().f_back.f_lineno  # type: ignore[union-attr]
 
 
-def calls() -> dict[str, Any]:
+@on_ranks(2)
+def test_every_call_is_noted_with_its_group_number_size_and_place() -> None:
     rank, array = dist.get_rank(), np.ones(4, np.float32)
     dist.all_reduce(array)
     where = line() - 1
@@ -56,32 +57,27 @@ def calls() -> dict[str, Any]:
         dist.send(array, 1, tag=7)
     else:
         dist.recv(array, tag=7)
-    return {"where": where, **told()}
+    record = told()
+    assert [(e["group"], e["op"], e["number"], e["nbytes"]) for e in record["entries"] if "tag" not in e] == [
+        ("default", "all_reduce", 0, 16),
+        ("default", "broadcast", 1, 16),
+        ("group-1", "barrier", 0, 0),
+    ]
+    entry = record["entries"][0]
+    assert (entry["file"], entry["line"]) == (__file__, where)
+    assert entry["function"].startswith("test_every_call_is_noted")
+    assert (entry["dtype"], entry["state"]) == ("float32", "done")
+    assert 0 < entry["began_ns"] < entry["ended_ns"] < record["written_ns"]
+    assert record["groups"]["group-1"]["description"] == "pair"
+    assert record["groups"]["default"]["ranks"] == [0, 1]
+    assert record["groups"]["default"]["begun"] == record["groups"]["default"]["finished"] == 1
+    (message,) = (e for e in record["entries"] if "tag" in e)
+    assert (message["op"], message["number"]) == ("recv" if rank else "send", 0)
+    assert (message["peer"], message["tag"]) == (1 - rank, 7)  # of the one from anyone it is known who it was
 
 
-def test_every_call_is_noted_with_its_group_number_size_and_place() -> None:
-    first, second = run_local(2, calls)
-    for record in (first, second):
-        collectives = [(e["group"], e["op"], e["number"], e["nbytes"]) for e in record["entries"] if "tag" not in e]
-        assert collectives == [
-            ("default", "all_reduce", 0, 16),
-            ("default", "broadcast", 1, 16),
-            ("group-1", "barrier", 0, 0),
-        ]
-        entry = record["entries"][0]
-        assert (entry["file"], entry["line"], entry["function"]) == (__file__, record["where"], "calls")
-        assert (entry["dtype"], entry["state"]) == ("float32", "done")
-        assert 0 < entry["began_ns"] < entry["ended_ns"] < record["written_ns"]
-        assert record["groups"]["group-1"]["description"] == "pair"
-        assert record["groups"]["default"]["ranks"] == [0, 1]
-        assert record["groups"]["default"]["begun"] == record["groups"]["default"]["finished"] == 1
-    (sent,) = (e for e in first["entries"] if "tag" in e)
-    (received,) = (e for e in second["entries"] if "tag" in e)
-    assert (sent["op"], sent["peer"], sent["tag"], sent["number"]) == ("send", 1, 7, 0)
-    assert (received["op"], received["peer"], received["tag"]) == ("recv", 0, 7)  # from anyone, and it was rank 0
-
-
-def all_kinds() -> list[str]:
+@on_ranks(2)
+def test_each_kind_of_call_is_noted_once_and_seen_to_end() -> None:
     rank, array, both = dist.get_rank(), np.ones(2, np.float32), np.ones(4, np.float32)
     parts = [np.ones(2, np.float32) for _ in range(2)]
     dist.reduce(array, 0)
@@ -98,38 +94,28 @@ def all_kinds() -> list[str]:
     swap = [dist.P2POp(dist.isend, array, 1 - rank), dist.P2POp(dist.irecv, both[:2], 1 - rank)]
     for work in dist.batch_isend_irecv(swap):
         work.wait()
-    return [f"{e['op']} {e['state']} {e['function']}" for e in told()["entries"]]
-
-
-def test_each_kind_of_call_is_noted_once_and_seen_to_end() -> None:
     ops = "reduce all_gather all_gather gather scatter reduce_scatter reduce_scatter all_to_all all_to_all all_reduce"
-    for noted in run_local(2, all_kinds):
-        assert noted == [f"{op} done all_kinds" for op in (*ops.split(), "isend", "irecv")]
+    entries = told()["entries"]
+    assert [entry["op"] for entry in entries] == [*ops.split(), "isend", "irecv"]
+    assert {(entry["state"], entry["function"][:14]) for entry in entries} == {("done", "test_each_kind")}
 
 
-def refused() -> list[Any]:
+@on_ranks(2)
+def test_a_call_that_is_refused_is_not_counted() -> None:
     frozen = np.ones(4)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         dist.all_reduce(frozen)
     dist.barrier()
-    return told()["entries"]
+    assert [(e["op"], e["number"]) for e in told()["entries"]] == [("barrier", 0)]
 
 
-def test_a_call_that_is_refused_is_not_counted() -> None:
-    for noted in run_local(2, refused):
-        assert [(e["op"], e["number"]) for e in noted] == [("barrier", 0)]
-
-
-def mismatch() -> list[Any]:
+@on_ranks(2)
+def test_a_call_that_was_left_by_an_error_counts_as_failed() -> None:
     call = dist.barrier if dist.get_rank() == 0 else partial(dist.all_reduce, np.ones(1))
     with pytest.raises(dist.CollectiveMismatchError):
         call()
-    return told()["entries"]
-
-
-def test_a_call_that_was_left_by_an_error_counts_as_failed() -> None:
-    assert [noted[0]["state"] for noted in run_local(2, mismatch)] == ["failed", "failed"]
+    assert told()["entries"][0]["state"] == "failed"
 
 
 def late() -> dict[str, Any]:
@@ -145,63 +131,56 @@ def test_the_failure_of_a_group_is_kept_in_words() -> None:
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError: all_reduce #0")
 
 
-def asynchronous(looked: threading.Event) -> tuple[list[str], bool]:
-    array = np.ones(1 << 10)
-    if dist.get_rank() == 1:
-        assert looked.wait(TIMEOUT_S)
-    work = dist.all_reduce(array, async_op=True)
-    states = [told()["entries"][0]["state"]]
-    looked.set()
-    work.wait()
-    states.append(told()["entries"][0]["state"])
-    kept = weakref.ref(array)
-    del array, work
-    # The thread that ran it lets go a moment later.
-    return states, wait_until(lambda: gc.collect() is not None and kept() is None, TIMEOUT_S)
-
-
 def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
-    assert run_local(2, asynchronous, threading.Event())[0] == (["issued", "done"], True)
+    looked = threading.Event()
+
+    def program() -> tuple[list[str], bool]:
+        array = np.ones(1 << 10)
+        if dist.get_rank() == 1:
+            assert looked.wait(TIMEOUT_S)
+        work = dist.all_reduce(array, async_op=True)
+        states = [told()["entries"][0]["state"]]
+        looked.set()
+        work.wait()
+        states.append(told()["entries"][0]["state"])
+        kept = weakref.ref(array)
+        del array, work
+        # The thread that ran it lets go a moment later.
+        return states, wait_until(lambda: gc.collect() is not None and kept() is None, TIMEOUT_S)
+
+    assert run_local(2, program)[0] == (["issued", "done"], True)
 
 
-def out_of_order() -> tuple[int, int]:
+@on_ranks(2)
+def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for() -> None:
     works = [dist.all_reduce(np.ones(1), async_op=True) for _ in range(3)]
     for work in reversed(works):
         work.wait()
     (group,) = progress(current().recorder).values()
-    return group["begun"]["number"], group["finished"]["number"]
+    assert (group["begun"]["number"], group["finished"]["number"]) == (2, 2)
 
 
-def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for() -> None:
-    assert run_local(2, out_of_order) == [(2, 2)] * 2
-
-
-def failed_message() -> str:
+@on_ranks(2)
+def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
     work = dist.irecv(np.ones(1), 1 - dist.get_rank())
     dist.abort_process_group()
     with pytest.raises(dist.DistError):
         work.wait()
-    return str(told()["entries"][0])
+    entry = told()["entries"][0]
+    assert entry["state"] == "failed"
+    assert "GroupAbortedError" in str(entry) or "PeerDiedError" in str(entry)
 
 
-def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
-    for entry in run_local(2, failed_message):
-        assert "'state': 'failed'" in entry
-        assert "GroupAbortedError" in entry or "PeerDiedError" in entry
-
-
-def many() -> tuple[int, list[Any], int]:
+@on_ranks(2)
+def test_the_ring_keeps_the_last_1024_and_the_last_of_a_group_that_others_have_pushed_out() -> None:
     dist.new_group([0, 1], group_desc="quiet")
     dist.barrier(dist.new_group([0, 1]))
     for _ in range(1100):
         dist.barrier()
     record = told()
     numbers = [(e["group"], e["number"]) for e in record["entries"]]
-    return len(numbers), numbers[:2], record["groups"]["default"]["begun"]
-
-
-def test_the_ring_keeps_the_last_1024_and_the_last_of_a_group_that_others_have_pushed_out() -> None:
-    assert run_local(2, many) == [(1025, [("group-2", 0), ("default", 76)], 1099)] * 2
+    assert (len(numbers), numbers[:2]) == (1025, [("group-2", 0), ("default", 76)])
+    assert record["groups"]["default"]["begun"] == 1099
 
 
 def test_threads_do_not_end_each_others_operations() -> None:
