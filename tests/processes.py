@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -20,8 +22,10 @@ __all__ = [
     "environment",
     "forked",
     "free_port",
+    "held",
     "idle_process",
     "needs_descriptors",
+    "read_terminal",
     "wait_until",
 ]
 
@@ -100,3 +104,21 @@ def descendants(pid: int) -> set[int]:
             for child in map(int, path.read_text().split()):
                 found |= {child, *descendants(child)}
     return found
+
+
+def held() -> tuple[int, int]:
+    """Return how many descriptors and threads this process has."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def read_terminal(leader: int, within_s: float, until: str = "") -> str:
+    """Read what is shown on a terminal until there are some words, or else until the last writer is gone."""
+    shown, end = b"", time.monotonic() + within_s
+    while not until or until.encode() not in shown:
+        assert select.select([leader], [], [], max(0.0, end - time.monotonic()))[0], shown
+        try:
+            shown += os.read(leader, 1 << 16)
+        except OSError:  # how the system tells that nobody writes any more
+            break
+    return shown.decode(errors="replace")

@@ -16,7 +16,7 @@ import pytest
 from rankwise.errors import DistTimeoutError
 from rankwise.testing import local_world
 
-__all__ = ["at_once", "ends_in_time", "on_ranks", "run_local", "within"]
+__all__ = ["at_once", "ends_in_time", "on_ranks", "run_local", "soon", "within"]
 
 
 def run_local(size: int, program: Callable[..., Any], *args: Any, **world: Any) -> list[Any]:
@@ -86,3 +86,8 @@ def ends_in_time(
         if took_s < limit_s:
             return True
     return False
+
+
+def soon(call: Callable[..., object], *args: object) -> None:
+    """Call when the next to come is probably waiting; it does not matter if not."""
+    threading.Timer(0.05, call, args).start()

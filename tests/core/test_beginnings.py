@@ -4,6 +4,7 @@ import dataclasses
 import os
 import threading
 import time
+from unittest.mock import patch
 
 import pytest
 from tests.processes import wait_until
@@ -27,14 +28,8 @@ pool = pool_of(SIZE)
 
 def with_variables(address, variables):
     """Begin where one rank has other variables than the others."""
-    mine = variables.get(int(os.environ["RANK"]), {})
-    before = {name: os.environ.get(name) for name in mine}
-    os.environ.update(mine)
-    try:
+    with patch.dict(os.environ, variables.get(int(os.environ["RANK"]), {})):
         return begin("gloo", address, 20)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @pytest.mark.parametrize("odd", range(SIZE))
@@ -67,16 +62,10 @@ def test_contradictory_settings_are_told_to_all(pool, address, odd, name):
 class Idle(Communicator):
     """A communicator that has nothing to give back."""
 
-    def isend(self, array, dst, tag):
-        raise NotImplementedError
+    def isend(self, *terms):
+        """Never called."""
 
-    irecv = isend
-
-    def abort(self, error):
-        pass
-
-    def close(self):
-        pass
+    irecv = abort = close = isend
 
 
 def late_and_broken(address, broken, late_s):
@@ -109,11 +98,9 @@ def test_whoever_hosts_the_store_stays_until_all_have_heard(pool, address, broke
 
 
 def with_secret(address, values, timeout):
-    secret.use(values[int(os.environ["RANK"])])
-    try:
+    with patch.object(secret, "_given", None):
+        secret.use(values[int(os.environ["RANK"])])
         return begin("gloo", address, timeout)
-    finally:
-        secret._given = None
 
 
 def test_a_rank_that_is_refused_for_its_secret_is_mentioned_on_the_others(tcp_address):
@@ -143,7 +130,6 @@ def until_others_have_beaten(address, count):
 
 def requests_of_a_beginning(address, late):
     """Begin, on rank 2 late to come or to make the group; return what was asked of the store by thread."""
-    os.environ["RANKWISE_HEARTBEAT_S"] = "0.2"
     rank, asked, ask, create = int(os.environ["RANK"]), {}, Connection._ask, making._create
     if late == "to come" and rank == 2:
         until_others_have_beaten(address, 4)
@@ -158,13 +144,10 @@ def requests_of_a_beginning(address, late):
         asked.setdefault(threading.current_thread().name, []).append(name)
         return ask(self, name, *args)
 
-    Connection._ask = noted
-    making._create = create_late if late == "to make it" and rank == 2 else create
-    try:
+    creates = create_late if late == "to make it" and rank == 2 else create
+    often = patch.dict(os.environ, {"RANKWISE_HEARTBEAT_S": "0.2"})
+    with often, patch.object(Connection, "_ask", noted), patch.object(making, "_create", creates):
         dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
-    finally:
-        Connection._ask, making._create = ask, create
-        del os.environ["RANKWISE_HEARTBEAT_S"]
     dist.destroy_process_group()
     return asked
 
@@ -184,21 +167,19 @@ def test_a_beginning_takes_five_requests_however_long_it_takes_and_signs_of_life
 def _made_by_the_others_alone(address, transport):
     """Begin where one rank's time-out passes when all others have made the group already."""
     rank, settle = int(os.environ["RANK"]), making._settle
-    os.environ["RANKWISE_GLOO_TRANSPORT"] = transport
 
     def late(*terms):
         settle(*terms)
         raise dist.DistTimeoutError("the answer came too late")
 
+    way = patch.dict(os.environ, {"RANKWISE_GLOO_TRANSPORT": transport})
     try:
-        making._settle = late if rank == 1 else settle
-        dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
-        dist.barrier()
+        with way, patch.object(making, "_settle", late if rank == 1 else settle):
+            dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+            dist.barrier()
     except dist.DistError as error:
         return type(error).__name__, str(error)
     finally:
-        making._settle = settle
-        del os.environ["RANKWISE_GLOO_TRANSPORT"]
         if dist.is_initialized():
             dist.destroy_process_group()
     return "none", ""

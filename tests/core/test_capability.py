@@ -299,8 +299,6 @@ def test_an_answer_is_kept_until_something_changes(own_backends):
         dist.supports("send", "cpu", backend="fickle")
 
 
-# ---------------------------------------------------------------------- the table as a whole
-
 BOTH = CapabilityTable([TOY, Capabilities("other", {"cpu": Device(native("send", "recv", "broadcast"))})])
 
 

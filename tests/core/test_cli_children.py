@@ -8,14 +8,13 @@ import pty
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests import warm
-from tests.processes import alive, descendants, wait_until
+from tests.processes import alive, descendants, read_terminal, wait_until
 
 import rankwise
 from rankwise.backends.registry import registry
@@ -49,33 +48,11 @@ def on_a_terminal(*arguments: str, **variables: str) -> Iterator[tuple[warm.Proc
         os.close(leader)
 
 
-def read_all(leader: int) -> str:
-    """Read until the last writer has closed the terminal."""
-    data = b""
-    while True:
-        try:
-            more = os.read(leader, 1 << 16)
-        except OSError:  # how the system tells the end
-            return data.decode()
-        if not more:
-            return data.decode()
-        data += more
-
-
-def read_until(leader: int, words: str) -> str:
-    shown = b""
-    end = time.monotonic() + TIMEOUT_S
-    while words.encode() not in shown:
-        assert time.monotonic() < end, shown
-        shown += os.read(leader, 1 << 16)
-    return shown.decode(errors="replace")
-
-
 @needs_gloo
 @needs_rich
 def test_the_demo_draws_a_live_table_on_a_terminal() -> None:
     with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40") as (process, leader):
-        shown = read_all(leader)
+        shown = read_terminal(leader, TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == 0, shown
     words = ["step 40 of 40", "loss at first", "all_reduce", "\x1b[", "What was exchanged", "identical, bit for bit"]
     assert [each for each in words if each not in shown] == []
@@ -85,7 +62,7 @@ def test_the_demo_draws_a_live_table_on_a_terminal() -> None:
 @needs_gloo
 def test_the_demo_is_plain_lines_where_colours_are_not_wanted() -> None:
     with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40", NO_COLOR="1") as (process, leader):
-        shown = read_all(leader)
+        shown = read_terminal(leader, TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == 0, shown
     assert "\x1b" not in shown
     assert re.search(r"\[0\]: 40 +\d\.\d{4} +\d\.\d{4} .* MB/s", shown)
@@ -117,7 +94,7 @@ def test_nothing_outlives_a_command(command: str, number: int) -> None:
     }
     with on_a_terminal(*endless[command], NO_COLOR="1") as (process, leader):
         if command == "demo":
-            read_until(leader, "step ")
+            read_terminal(leader, TIMEOUT_S, "step ")
         assert wait_until(lambda: len(descendants(process.pid)) >= 4, TIMEOUT_S)  # the launcher, its guard, two ranks
         started = descendants(process.pid)
         process.send_signal(number)

@@ -193,8 +193,6 @@ def test_any_buffer_can_be_decoded_and_nothing_keeps_it(kind):
     assert same(found, [b"abc", bytearray(b"abc"), np.arange(3)])
 
 
-# ---------------------------------------------------------------------- arrays
-
 DTYPES = [
     *("?", "i1", "<i2", ">i4", "u8", "f2", "f4", ">f8", "c8", "c16", "g", "G", "S5", "U3", ">U2", "V7"),
     *("M8", "M8[ns]", ">M8[us]", "m8[25s]", "S0", "U0", "V0", [], [("a", "<i4"), ("b", ">f8", (2,))]),
@@ -245,9 +243,6 @@ def test_a_dtype_of_ml_dtypes_is_known_only_where_that_is_imported(monkeypatch):
     with pytest.raises(DecodeError, match="needs ml_dtypes"):
         decode(data)
     assert "ml_dtypes" not in sys.modules
-
-
-# ---------------------------------------------------------------------- dataclasses
 
 
 def test_a_dataclass_arrives_by_its_fields_without_running_its_code():
@@ -308,9 +303,6 @@ class Failure(Exception):
 def test_registering_what_cannot_travel_by_fields_is_a_mistake(cls):
     with pytest.raises(TypeError, match=r"not a dataclass|from fields alone"):
         register_dataclass(cls)
-
-
-# ---------------------------------------------------------------------- refusals
 
 
 def cyclic() -> list[Any]:

@@ -412,8 +412,6 @@ def test_structures_in_structures_travel_or_are_refused_in_words(levels: int, wr
         assert len(str(caught.value)) < 500
 
 
-# ---------------------------------------------------------------------- keys that collide
-
 MODULUS = sys.hash_info.modulus
 
 

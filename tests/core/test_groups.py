@@ -10,7 +10,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 from tests.processes import forked, wait_until
-from tests.threads import at_once, on_ranks, run_local, within
+from tests.threads import at_once, on_ranks, run_local, soon, within
 
 import rankwise as dist
 from rankwise import GroupMember, HashStore
@@ -190,15 +190,13 @@ def test_an_abort_ends_a_call_that_waits_in_another_thread():
     pg = dist.group.WORLD
     if dist.get_rank() == 1:
         return
-    timer = threading.Timer(0.05, dist.abort_process_group, [pg])
-    timer.start()
+    soon(dist.abort_process_group, pg)
     with pytest.raises(dist.GroupAbortedError, match="rank 0 by abort_process_group"):
         dist.barrier()
     with pytest.raises(dist.GroupAbortedError):
         dist.all_reduce(np.ones(1))
     with pytest.raises(dist.GroupAbortedError):
         dist.isend(np.ones(1), dst=1)
-    timer.join()
 
 
 @on_ranks(2)

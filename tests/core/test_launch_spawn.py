@@ -62,15 +62,14 @@ def test_the_traceback_of_a_failed_process_is_raised_and_the_others_are_stopped(
             os.kill(pid, 0)
 
 
-def test_exit_codes_and_signals_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ProcessExitedException, match="process 1 ended with exit code 5") as exited:
-        rankwise.spawn(fail_beside, ("exit", str(tmp_path)), nprocs=2)
-    assert (exited.value.exit_code, exited.value.signal_name) == (5, None)
-    for path in tmp_path.glob("pid-*"):
-        path.unlink()
-    with pytest.raises(ProcessExitedException, match="ended by SIGKILL") as killed:
-        rankwise.spawn(fail_beside, ("kill", str(tmp_path)), nprocs=2)
-    assert (killed.value.exit_code, killed.value.signal_name) == (-signal.SIGKILL, "SIGKILL")
+@pytest.mark.parametrize(
+    ("how", "words", "code", "name"),
+    [("exit", "ended with exit code 5", 5, None), ("kill", "ended by SIGKILL", -signal.SIGKILL, "SIGKILL")],
+)
+def test_exit_codes_and_signals_are_told(tmp_path: Path, how: str, words: str, code: int, name: str | None) -> None:
+    with pytest.raises(ProcessExitedException, match=f"process 1 .*{words}") as ended:
+        rankwise.spawn(fail_beside, (how, str(tmp_path)), nprocs=2)
+    assert (ended.value.exit_code, ended.value.signal_name) == (code, name)
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

@@ -16,7 +16,7 @@ import pytest
 from tests import warm
 from tests.busy_machine import slowness
 from tests.by_reference import command, returned
-from tests.processes import free_port
+from tests.processes import free_port, held, wait_until
 from tests.ranks import begin, pool_of, rank_and_size, use_mesh
 from tests.threads import within
 
@@ -29,6 +29,14 @@ PATIENCE_S = 30.0
 LEEWAY_S = 2.5
 
 
+def join(address):
+    """Begin a world of all ranks; return this one and how many there are."""
+    use_mesh()
+    rank, size = rank_and_size()
+    dist.init_process_group("mesh", address, rank=rank, world_size=size, timeout=30)
+    return rank, size
+
+
 def total():
     array = np.ones(3)
     dist.all_reduce(array)
@@ -38,21 +46,10 @@ def total():
 pool = pool_of(4)
 
 
-def descriptors_and_threads(at_most=(0, 0)):
-    """Count what this process holds; a thread that has ended may take a moment to leave the kernel's list."""
-    until = time.monotonic() + 5
-    while True:
-        held = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        if all(map(int.__le__, held, at_most)) or time.monotonic() > until or at_most == (0, 0):
-            return held
-
-
 def live_again_and_again(address, lives):
-    use_mesh()
-    rank, size = rank_and_size()
     before = None
     for life in range(lives):
-        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=30)
+        rank, size = join(address)
         assert total() == size
         group = dist.new_group(list(range(size))[::-1], sort_ranks=False)
         array = np.array([rank])
@@ -62,22 +59,21 @@ def live_again_and_again(address, lives):
             dist.destroy_process_group(group)
         dist.destroy_process_group()
         if life == 1:
-            before = descriptors_and_threads()
-    return before, descriptors_and_threads(before)
+            before = held()
+    # A thread that has ended may take a moment to leave the kernel's list.
+    return before, wait_until(lambda: all(map(int.__le__, held(), before)), LEEWAY_S), held()
 
 
 def test_worlds_begin_and_end_again_and_again_at_one_address(pool, address):
-    for before, after in pool.run(live_again_and_again, address, 12):
-        assert all(map(int.__le__, after, before))
+    for before, no_more, after in pool.run(live_again_and_again, address, 12):
+        assert no_more, (before, after)
 
 
 def live_without_a_garbage_collector(address):
     """Return what of a life is still there once it has ended."""
-    use_mesh()
-    rank, size = rank_and_size()
     gc.disable()
     try:
-        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=30)
+        join(address)
         total()
         world = current()
         held = {name: weakref.ref(getattr(world, name)) for name in ("default", "owned_store", "recorder", "watcher")}
@@ -187,40 +183,33 @@ def test_a_rank_that_dies_while_all_wait_for_another_is_named_at_once(pool, tcp_
         assert took_s < 4 * LEEWAY_S  # the time-out is 20 s
 
 
-def leave_early(port):
+def leave_early(address):
     """Let the rank that hosts the store leave at once, while the others may still be coming."""
-    use_mesh()
-    rank, size = rank_and_size()
     for _ in range(5):
-        if rank:
-            time.sleep(0.01 * rank)
-        dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=20)
+        time.sleep(0.01 * rank_and_size()[0])
+        join(address)
         dist.destroy_process_group()
     return True
 
 
-def test_the_host_of_the_store_may_leave_at_once(pool):
-    assert pool.run(leave_early, free_port()) == [True] * 4
+def test_the_host_of_the_store_may_leave_at_once(pool, tcp_address):
+    assert pool.run(leave_early, tcp_address) == [True] * 4
 
 
-def wait_for_a_rank_that_is_late(port):
-    use_mesh()
-    rank, size = rank_and_size()
-    dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=20)
+def wait_for_a_rank_that_is_late(address):
+    rank, _ = join(address)
     late = None
     if rank != 2:
         with pytest.raises(dist.DistTimeoutError) as caught:
             dist.monitored_barrier(timeout=0.5, wait_all_ranks=True)
         late = str(caught.value)
-        dist.barrier()
-    else:
-        dist.barrier()
+    dist.barrier()
     dist.destroy_process_group()
     return late
 
 
-def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool):
-    said = pool.run(wait_for_a_rank_that_is_late, free_port())
+def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool, tcp_address):
+    said = pool.run(wait_for_a_rank_that_is_late, tcp_address)
     assert said[2] is None
     assert len({text for text in said if text}) == 1
     assert "rank 2 of 4 did not come within 0.5 s" in said[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.core.alien import Alien, Bare
 from tests.processes import forked
 from tests.threads import at_once, run_local
 
@@ -20,9 +20,6 @@ from rankwise import ProcessGroup
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore
 from rankwise.testing.local import register_local
-
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien, Bare
 
 PATIENCE_S = 60.0
 
@@ -52,6 +49,18 @@ def on_ranks(size: int, program: Callable[..., Any], own_worlds: bool = True) ->
         return program(rank)
 
     return at_once(run, range(size), PATIENCE_S)
+
+
+def members(size: int) -> Callable[[Callable[..., object]], Callable[[], None]]:
+    """Have each of some ranks without a group do what a test does, with a store that they share."""
+
+    def decorate(program: Callable[[HashStore, int], object]) -> Callable[[], None]:
+        def test() -> None:
+            on_ranks(size, partial(program, HashStore()))
+
+        return test
+
+    return decorate
 
 
 def told(size: int, program: Callable[..., Any], error: type[Exception]) -> list[str]:
@@ -104,70 +113,57 @@ def test_it_needs_no_world_and_any_store_will_do(tmp_path: Path, kind: type, own
     store.close()
 
 
-def test_a_mismatch_names_both_camps_and_lines() -> None:
-    def program(rank: int) -> str:
-        group = make(store, rank, 2, ranks=[7, 5])
-        call = partial(dist.all_reduce, np.ones(3), group=group) if rank else partial(dist.barrier, group)
-        with pytest.raises(dist.CollectiveMismatchError) as caught:
-            call()
-        assert total(group) == 2.0  # it goes on
-        dist.destroy_process_group(group)
-        return str(caught.value)
-
-    store = HashStore()
-    texts = on_ranks(2, program)
-    assert texts[0] == texts[1]
-    assert "group 'team'" in texts[0]
-    assert "rank 7 called barrier" in texts[0]
-    assert "rank 5 called all_reduce" in texts[0]
-    assert texts[0].count("at test_outside.py:") == 2
+@members(2)
+def test_a_mismatch_names_both_camps_and_lines(store: HashStore, rank: int) -> None:
+    group = make(store, rank, 2, ranks=[7, 5])
+    call = partial(dist.all_reduce, np.ones(3), group=group) if rank else partial(dist.barrier, group)
+    with pytest.raises(dist.CollectiveMismatchError) as caught:
+        call()
+    for words in ("group 'team'", "rank 7 called barrier", "rank 5 called all_reduce"):
+        assert words in str(caught.value)
+    assert str(caught.value).count("at test_outside.py:") == 2
+    assert total(group) == 2.0  # it goes on
+    dist.destroy_process_group(group)
 
 
-def test_members_may_be_known_by_other_numbers() -> None:
-    def program(rank: int) -> None:
-        group = make(store, rank, 3, ranks=[30, 10, 20], description="the tens")
-        assert dist.get_rank(group) == rank
-        assert dist.get_process_group_ranks(group) == [30, 10, 20]
-        array = np.full(1, rank)
-        dist.broadcast(array, src=20, group=group)
-        assert array[0] == 2
-        pair = dist.split_group(group, [[2, 0]])
-        if rank != 1:
-            assert pair is not None
-            assert dist.get_process_group_ranks(pair) == [20, 30]
-            assert total(pair) == 2.0
-        parts, _ = dist.new_subgroups(1, group)
-        assert dist.get_process_group_ranks(parts) == [[30, 10, 20][rank]]
-        dist.abort_process_group(group)
-        where = f"'the tens' was aborted on rank {[30, 10, 20][rank]} by abort_process_group"
-        with pytest.raises(dist.GroupAbortedError, match=where):
-            dist.barrier(group)
-        assert total(parts) == 1.0
-        dist.destroy_process_group(group)
-        for part in (pair, parts):
-            if part is not None:
-                with pytest.raises(ValueError, match="destroyed"):
-                    dist.barrier(part)
-
-    store = HashStore()
-    on_ranks(3, program)
-
-
-def test_survivors_go_on() -> None:
-    def program(rank: int) -> None:
-        group = make(store, rank, 3, ranks=[4, 5, 6])
-        if rank != 1:
-            smaller = dist.shrink_group([5], group)
-            assert dist.get_process_group_ranks(smaller) == [4, 6]
-            assert total(smaller) == 2.0
-            assert smaller.world is group.world
+@members(3)
+def test_members_may_be_known_by_other_numbers(store: HashStore, rank: int) -> None:
+    group = make(store, rank, 3, ranks=[30, 10, 20], description="the tens")
+    assert dist.get_rank(group) == rank
+    assert dist.get_process_group_ranks(group) == [30, 10, 20]
+    array = np.full(1, rank)
+    dist.broadcast(array, src=20, group=group)
+    assert array[0] == 2
+    pair = dist.split_group(group, [[2, 0]])
+    if rank != 1:
+        assert dist.get_process_group_ranks(pair) == [20, 30]
+        assert total(pair) == 2.0
+    parts, _ = dist.new_subgroups(1, group)
+    assert dist.get_process_group_ranks(parts) == [[30, 10, 20][rank]]
+    dist.abort_process_group(group)
+    where = f"'the tens' was aborted on rank {[30, 10, 20][rank]} by abort_process_group"
+    with pytest.raises(dist.GroupAbortedError, match=where):
         dist.barrier(group)
-        dist.destroy_process_group(group)
-        with pytest.raises(ValueError, match="has been destroyed"):
-            dist.shrink_group([4], group)
+    assert total(parts) == 1.0
+    dist.destroy_process_group(group)
+    for part in (pair, parts):
+        if part is not None:
+            with pytest.raises(ValueError, match="destroyed"):
+                dist.barrier(part)
 
-    store = HashStore()
-    on_ranks(3, program)
+
+@members(3)
+def test_survivors_go_on(store: HashStore, rank: int) -> None:
+    group = make(store, rank, 3, ranks=[4, 5, 6])
+    if rank != 1:
+        smaller = dist.shrink_group([5], group)
+        assert dist.get_process_group_ranks(smaller) == [4, 6]
+        assert total(smaller) == 2.0
+        assert smaller.world is group.world
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+    with pytest.raises(ValueError, match="has been destroyed"):
+        dist.shrink_group([4], group)
 
 
 # ---------------------------------------------------------------------- several at once
@@ -200,19 +196,16 @@ def test_worlds_and_groups_live_side_by_side_and_end_in_any_order() -> None:
     run_local(2, program, timeout=30)
 
 
-def test_each_thread_may_make_one_of_its_own() -> None:
-    def program(rank: int) -> None:
-        def one(name: str) -> None:
-            group = make(store, rank, 2, name)
-            for _ in range(20):
-                assert total(group) == 2.0
-            dist.destroy_process_group(group)
+@members(2)
+def test_each_thread_may_make_one_of_its_own(store: HashStore, rank: int) -> None:
+    def one(name: str) -> None:
+        group = make(store, rank, 2, name)
+        for _ in range(20):
+            assert total(group) == 2.0
+        dist.destroy_process_group(group)
 
-        at_once(one, [f"team {number}" for number in range(4)], PATIENCE_S)
-        assert dist.get_pg_count() == 0
-
-    store = HashStore()
-    on_ranks(2, program)
+    at_once(one, [f"team {number}" for number in range(4)], PATIENCE_S)
+    assert dist.get_pg_count() == 0
 
 
 def test_destroying_the_world_leaves_the_groups_outside() -> None:
@@ -323,27 +316,24 @@ def test_a_failed_beginning_leaves_nothing_behind() -> None:
     assert threading.active_count() == before
 
 
-def test_groups_with_a_parent_meet_and_end_with_it() -> None:
-    def program(rank: int) -> None:
-        parent = make(store, rank, 2, "parent")
-        terms = {"backend": "local", "timeout": 20, "size": 2, "rank": rank}
-        for _ in range(2):  # one of the same name, once the first has ended
-            child = ProcessGroup.create(name="child", parent=parent, **terms)
-            assert child.world is parent.world
-            assert total(child) == 2.0
-            with pytest.raises(ValueError, match="a group of that name"):
-                ProcessGroup.create(name="child", parent=parent, **terms)
-            dist.destroy_process_group(child)
-            assert not child.is_open()
-        alone = ProcessGroup.create(name="alone", parent=parent, rank=0, size=1, ranks=[rank], backend="local")
-        for wrong in ({"store": store}, {"ranks": [5, 6]}, {"ranks": [0, 1], "rank": 1 - rank}):
-            with pytest.raises(ValueError, match="create: group 'other'"):
-                ProcessGroup.create(name="other", parent=parent, **{**terms, **wrong})
-        assert total(alone) == 1.0
-        dist.destroy_process_group(parent)
-        assert not alone.is_open()
-        with pytest.raises(ValueError, match=r"its parent .* has been destroyed"):
-            ProcessGroup.create(name="late", parent=parent, **terms)
-
-    store = HashStore()
-    on_ranks(2, program)
+@members(2)
+def test_groups_with_a_parent_meet_and_end_with_it(store: HashStore, rank: int) -> None:
+    parent = make(store, rank, 2, "parent")
+    terms = {"backend": "local", "timeout": 20, "size": 2, "rank": rank}
+    for _ in range(2):  # one of the same name, once the first has ended
+        child = ProcessGroup.create(name="child", parent=parent, **terms)
+        assert child.world is parent.world
+        assert total(child) == 2.0
+        with pytest.raises(ValueError, match="a group of that name"):
+            ProcessGroup.create(name="child", parent=parent, **terms)
+        dist.destroy_process_group(child)
+        assert not child.is_open()
+    alone = ProcessGroup.create(name="alone", parent=parent, rank=0, size=1, ranks=[rank], backend="local")
+    for wrong in ({"store": store}, {"ranks": [5, 6]}, {"ranks": [0, 1], "rank": 1 - rank}):
+        with pytest.raises(ValueError, match="create: group 'other'"):
+            ProcessGroup.create(name="other", parent=parent, **{**terms, **wrong})
+    assert total(alone) == 1.0
+    dist.destroy_process_group(parent)
+    assert not alone.is_open()
+    with pytest.raises(ValueError, match=r"its parent .* has been destroyed"):
+        ProcessGroup.create(name="late", parent=parent, **terms)

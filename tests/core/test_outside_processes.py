@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.core.alien import Alien
 
 import rankwise as dist
 from rankwise import ProcessGroup
@@ -24,8 +25,6 @@ from rankwise_tools.recordings.records import load_all
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien
 from tests.by_reference import call
 from tests.processes import free_port
 from tests.ranks import pool_of

@@ -329,8 +329,6 @@ def test_what_is_no_node_list_is_refused(text: str) -> None:
         expand_nodes(text)
 
 
-# ---------------------------------------------------------------------- nothing but our errors escapes
-
 hosts = st.sampled_from(["", "127.0.0.1", "[::1]", "[::", "localhost", "a" * 300, "é", "%00", "x@y", "1.2.3.4.5", ".."])
 #: The last but one is a digit too, but not one of ours.
 numbers = st.sampled_from(["", "0", "1", "-1", "9" * 11, "x", "0x1", " 1", "1_0", "\u0661", "\0"]) | st.text(max_size=4)

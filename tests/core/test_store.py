@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -15,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.alien import Alien, Bare
 from tests.store_kinds import PLAIN_KINDS, MinimalStore, client_of
-from tests.threads import at_once, ends_in_time
+from tests.threads import at_once, ends_in_time, soon
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import HashStore, PrefixStore, Store, as_store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.primitives import NO_KEYS, Series
-
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien, Bare
 
 PATIENCE_S = 20.0
 MIB = 1 << 20
@@ -288,10 +284,8 @@ class TestStore:
 
     def test_waiting_ends_for_all_who_wait(self, store: Store, threads: ThreadPoolExecutor) -> None:
         waiting = [threads.submit(store.get, "key") for _ in range(7)]
-        setter = threading.Timer(0.02, store.set, ("key", "there"))
-        setter.start()
+        soon(store.set, "key", "there")
         assert {call.result(PATIENCE_S) for call in waiting} == {b"there"}
-        setter.join()
 
     @pytest.mark.parametrize("timeout_s", [0.01, 0.1])
     def test_waiting_in_vain_ends_at_its_time_out(self, store: Store, timeout_s: float) -> None:
@@ -447,12 +441,10 @@ class TestStore:
         if isinstance(store, PrefixStore):
             store = store.underlying_store
         waiting = [threads.submit(store.get, "key"), threads.submit(store.queue_pop, "queue")]
-        closer = threading.Timer(0.02, store.close)
-        closer.start()
+        soon(store.close)
         for call in waiting:
             with pytest.raises(DistStoreError, match="closed"):
                 call.result(PATIENCE_S)
-        closer.join()
 
     def test_a_store_can_be_a_key_of_a_weak_dictionary(self, store: Store) -> None:
         from weakref import WeakKeyDictionary

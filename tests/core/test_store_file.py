@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.by_reference import command
-from tests.processes import forked
+from tests.processes import forked, held
 
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.store import FileStore
@@ -56,10 +56,6 @@ def end(process: subprocess.Popen[str]) -> None:
 def ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def count_and_meet(store: FileStore) -> None:
@@ -257,7 +253,7 @@ def test_a_full_disk_is_an_error_and_the_change_is_undone(path: Path, monkeypatc
 
 
 def test_stores_leave_no_descriptor_behind(path: Path) -> None:
-    before = descriptors()
+    before, _ = held()
     for _ in range(50):
         with FileStore(path) as store, store.clone() as twin:
             twin.set("key", "v")
@@ -269,5 +265,5 @@ def test_stores_leave_no_descriptor_behind(path: Path) -> None:
     path.unlink()
     forgotten = FileStore(path)
     del forgotten
-    assert descriptors() == before
+    assert held()[0] == before
     assert not path.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.alien import Alien, Bare
 from tests.processes import wait_until
 from tests.threads import within
 
@@ -19,9 +19,6 @@ from rankwise.store import PrefixStore, Store, as_store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
-
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien, Bare
 
 PATIENCE_S = 30.0
 LEEWAY_S = 1.0

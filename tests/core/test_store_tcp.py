@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import signal
@@ -20,8 +19,8 @@ import pytest
 import zmq
 from tests.by_reference import call, command, returned
 from tests.fresh import loaded
-from tests.processes import forked, free_port, wait_until
-from tests.threads import ends_in_time, within
+from tests.processes import forked, free_port, held, wait_until
+from tests.threads import ends_in_time, soon, within
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import (
@@ -91,17 +90,6 @@ def web_server(connection: socket.socket) -> None:
 
 def babbler(connection: socket.socket) -> None:
     connection.sendall(os.urandom(4096))
-
-
-def soon(call: Callable[..., object], *args: object) -> None:
-    """Call when the next to come is probably waiting; it does not matter if not."""
-    threading.Timer(0.05, call, args).start()
-
-
-def held() -> tuple[int, int]:
-    """Return how many descriptors and threads this process has."""
-    gc.collect()
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
 def process_of(words: list[str]) -> subprocess.Popen[str]:

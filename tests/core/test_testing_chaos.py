@@ -13,7 +13,6 @@ from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise.testing import local_world
 from rankwise_testing import RankKilledError, RankPool, register_chaos
 
 PATIENCE_S = 20.0
@@ -110,9 +109,8 @@ def test_a_killed_rank_takes_the_group_with_it():
         for _ in range(100):
             dist.all_reduce(np.ones(3))
 
-    name = register_chaos("local", seed=1, kill=0.05)
-    with local_world(2, backend=name) as ranks, pytest.raises(RankKilledError, match="chaos has killed rank"):
-        ranks.run(program)
+    with pytest.raises(RankKilledError, match="chaos has killed rank"):
+        run_local(2, program, backend=register_chaos("local", seed=1, kill=0.05))
 
 
 def test_corruption_of_a_collective_is_noticed_or_harmless_but_never_a_hang():
@@ -144,8 +142,7 @@ def test_what_is_held_back_is_sent_before_the_group_is_gone():
     def program():
         dist.isend(np.array([4]), 1 - dist.get_rank())
         array = np.zeros(1, int)
-        work = dist.irecv(array, 1 - dist.get_rank())
-        work.wait()
+        dist.irecv(array, 1 - dist.get_rank()).wait()
         return int(array[0])
 
     assert run_local(2, program, backend=register_chaos("local", delay=1.0, delay_s=0.05)) == [4, 4]

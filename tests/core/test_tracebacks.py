@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tests.threads import run_local
+from tests.threads import run_local, soon
 
 import rankwise as dist
 from rankwise.basics.tracebacks import anew
@@ -164,11 +164,9 @@ def test_what_may_be_a_flaw_is_shown_in_full(monkeypatch):
 
 
 def test_ctrl_c_has_one_frame_of_ours():
-    timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
-    timer.start()
+    soon(signal.pthread_kill, threading.get_ident(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as caught:
         dist.HashStore().get("key", timeout=60)
-    timer.join()
     assert frames(caught.value) == ["get"]
 
 

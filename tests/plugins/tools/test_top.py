@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -16,14 +15,13 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.processes import wait_until
+from tests.processes import read_terminal, wait_until
 from tests.threads import run_local, within
 
 import rankwise as dist
@@ -45,8 +43,6 @@ LEEWAY_S = 5.0
 
 MS = 1_000_000
 SECOND = 1000 * MS
-
-# ---------------------------------------------------------------------- clocks
 
 
 def round_trips(offset_ns: int, one_way_ns: int, count: int = 5) -> dict[int, list[Call]]:
@@ -94,9 +90,6 @@ def test_clocks_that_run_apart_leave_an_estimate_and_a_doubt() -> None:
 def test_one_machine_has_one_clock_and_strangers_that_of_the_day() -> None:
     assert align({3: "one", 5: "one"}, {}, {3: 9, 5: 4}) == {3: Clock(0), 5: Clock(0)}
     assert align({0: "one", 1: "two"}, {}, {0: 9, 1: 4}) == {0: Clock(0), 1: Clock(-5, None)}
-
-
-# ---------------------------------------------------------------------- who is late
 
 
 def arrivals(late_ns: Mapping[int, int], calls: int = 20, size: int = 4, first: int = 0) -> dict[int, list[Arrival]]:
@@ -531,25 +524,16 @@ def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]
     with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         try:
-            shown = read_until(leader, b"sorted by rank")
+            shown = read_terminal(leader, PATIENCE_S, "sorted by rank")
             os.write(leader, b"l")
-            shown += read_until(leader, b"sorted by late")
+            shown += read_terminal(leader, PATIENCE_S, "sorted by late")
             os.write(leader, b"q")
-            with suppress(OSError):  # how the system tells that the last writer is gone
-                read_until(leader, b"nothing like it")
+            read_terminal(leader, PATIENCE_S)
             assert process.wait(PATIENCE_S) == 0, shown
         finally:
             process.kill()
             os.close(leader)
-    assert b"rank 2 on" in shown
-
-
-def read_until(descriptor: int, words: bytes) -> bytes:
-    found = b""
-    while words not in found:
-        assert select.select([descriptor], [], [], PATIENCE_S)[0], found
-        found += os.read(descriptor, 1 << 16)
-    return found
+    assert "rank 2 on" in shown
 
 
 @needs_windows

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from importlib.metadata import requires
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -66,6 +67,12 @@ def call(trail: Trail, op: str = "all_reduce", waited_ns: int = 0) -> None:
         trail.waited(waited_ns)
 
 
+def call_often(trail: Trail, count: int) -> None:
+    for _ in range(count):
+        call(trail)
+        trail.end()
+
+
 def totals(trail: Trail) -> dict[str, Totals]:
     return {op: Totals(*sums) for op, sums in trail.totals().items()}
 
@@ -98,9 +105,7 @@ def test_what_ends_after_it_has_left_the_ring_counts_too(recorder: FlightRecorde
     for _ in range(3):
         call(trail, "broadcast")
         tickets.append(trail.issued())
-    for _ in range(100 * CAPACITY):
-        call(trail)
-        trail.end()
+    call_often(trail, 100 * CAPACITY)
     assert totals(trail)["broadcast"][:3] == (3, 0, 0)
     trail.ended(tickets[0])
     trail.ended(tickets[1], ValueError("no"))
@@ -140,13 +145,8 @@ def test_threads_lose_no_count(recorder: FlightRecorder) -> None:
     recorder.count()
     trails = [recorder.trail(str(i), str(i), (0,)) for i in range(4)]
 
-    def run(trail: Trail) -> None:
-        for _ in range(2000):
-            call(trail)
-            trail.end()
-
     with ThreadPoolExecutor(len(trails)) as threads:
-        running = [threads.submit(run, trail) for trail in trails]
+        running = [threads.submit(call_often, trail, 2000) for trail in trails]
         for _ in range(20):
             assert all(each.ended <= each.begun for trail in trails for each in totals(trail).values())
         assert [each.result(PATIENCE_S) for each in running] == [None] * 4
@@ -156,15 +156,11 @@ def test_threads_lose_no_count(recorder: FlightRecorder) -> None:
 def test_counting_begun_late_says_what_it_has_missed() -> None:
     recorder = PythonRecorder(CAPACITY)
     trail = recorder.trail("one", "one", (0,))
-    for _ in range(1000):
-        call(trail)
-        trail.end()
+    call_often(trail, 1000)
     seen = totals(trail)["all_reduce"].begun
     assert CAPACITY <= seen < 1000
     recorder.count()
-    for _ in range(1000):
-        call(trail)
-        trail.end()
+    call_often(trail, 1000)
     assert totals(trail)["all_reduce"].begun == seen + 1000
 
 
@@ -331,13 +327,13 @@ def test_a_port_that_is_none_is_named_with_its_variable(port: str, local: str, m
 
 
 def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[Any] = []
     monkeypatch.setenv("RANKWISE_METRICS_PORT", "9400")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(prometheus, "_Server", lambda address, handler: served.append(address) or _stop())
-    with pytest.raises(_StopError):
+    server = Mock(side_effect=InterruptedError)  # none is started
+    monkeypatch.setattr(prometheus, "_Server", server)
+    with suppress(InterruptedError):
         begin_alone()
-    assert served == [("127.0.0.1", 9403)]
+    assert server.call_args.args[0] == ("127.0.0.1", 9403)
     monkeypatch.setenv("RANKWISE_METRICS_PORT", "many")
     with pytest.raises(ValueError, match="RANKWISE_METRICS_PORT is 'many'"):
         serve_prometheus()
@@ -346,9 +342,7 @@ def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_port_that_is_taken_ends_no_job_and_an_own_one_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("RANKWISE_METRICS_PORT", str(taken.getsockname()[1]))
         begin_alone()
         assert "the figures of this rank are not served" in caplog.text
@@ -360,14 +354,6 @@ def test_a_port_that_is_taken_ends_no_job_and_an_own_one_goes_on(
     dist.all_reduce(np.ones(2))
     assert 'operation="all_reduce"} 1\n' in get(port)
     assert caplog.text == ""
-
-
-class _StopError(Exception):
-    pass
-
-
-def _stop() -> Any:
-    raise _StopError
 
 
 # ---------------------------------------------------------------------- OpenTelemetry
@@ -476,10 +462,7 @@ def test_trouble_of_the_monitoring_ends_no_job(caplog: pytest.LogCaptureFixture)
         raise RuntimeError("no disk")
 
     current().on_leaving.append(refuse)
-    try:
-        dist.destroy_process_group()
-    finally:
-        current().on_leaving.remove(refuse)
+    dist.destroy_process_group()
     assert "the last figures of a group are not reported: RuntimeError('no disk')" in caplog.text
     assert not dist.is_initialized()
 
@@ -499,9 +482,6 @@ def test_spans_are_made_once_and_tell_failures() -> None:
     assert (span.status.status_code.name, span.status.description) == ("ERROR", "ValueError: no")
     (event,) = span.events
     assert dict(event.attributes) == {"exception.type": "ValueError", "exception.message": "no"}
-
-
-# ---------------------------------------------------------------------- the window
 
 
 def look_from_outside() -> list[dict[str, Any]]:
