@@ -160,40 +160,29 @@ def test_only_calls_that_wait_for_all_and_to_which_all_came_count() -> None:
 def told(rank: int, look: int, late_ns: Mapping[int, int], size: int = 4, **more: Any) -> dict[str, Any]:
     """Return what a rank shows at a look, a second after the other; it makes a hundred calls a second."""
     done = 100 * look
+    terms = {"description": "default", "ranks": list(range(size)), "backend": "gloo", "failure": "", "way": "board"}
+    figures = {"moved_nbytes": {"pipe": 1000 * look}, "shared_nbytes": 1 << 20, "uncounted": 0}
+    steps = {
+        "pending": [step("all_reduce", done, 0.25)],
+        "last": step("all_reduce", done - 1, 0.3),
+        "begun": [done, -1],
+    }
     group = {
-        "description": "default",
-        "ranks": list(range(size)),
-        "backend": "gloo",
-        "failure": "",
-        "way": "board",
-        "moved_nbytes": {"pipe": 1000 * look},
+        **terms,
+        **figures,
+        **steps,
         "queued": {"collectives": 2},
-        "shared_nbytes": 1 << 20,
         "operations": {
             "all_reduce": [done, 4000 * done, 0.5 * look, 0.4 * look if rank != 2 else 0.1 * look, 0],
             "send": [look, 8, 0.0, None, 0],
         },
-        "uncounted": 0,
-        "pending": [step("all_reduce", done, 0.25)],
-        "last": step("all_reduce", done - 1, 0.3),
-        "begun": [done, -1],
         "arrivals": [[a.op, a.number, a.began_ns, a.began_ns + MS] for a in arrivals(late_ns, done, size)[rank]],
     }
-    return {
-        "rankwise_sample": 1,
-        "rank": rank,
-        "ranks": list(range(size)),
-        "outside": "",
-        "job": "TCPStore('127.0.0.1', 29500)/world",
-        "host": "node0",
-        "pid": 1000 + rank,
-        "program": "train.py --lr 0.1",
-        "memory_nbytes": (100 + rank) << 20,
-        "clock": "first",
-        "now_ns": look * SECOND,
-        "day_ns": look * SECOND,
-        "groups": {"default": {**group, **more}},
-    }
+    place = {"rank": rank, "ranks": list(range(size)), "outside": "", "host": "node0", "pid": 1000 + rank}
+    clock = {"clock": "first", "now_ns": look * SECOND, "day_ns": look * SECOND}
+    job = {"job": "TCPStore('127.0.0.1', 29500)/world", "program": "train.py --lr 0.1"}
+    sample = {"rankwise_sample": 1, "memory_nbytes": (100 + rank) << 20, "groups": {"default": {**group, **more}}}
+    return {**sample, **place, **clock, **job}
 
 
 def step(op: str, number: int, age_s: float) -> dict[str, Any]:

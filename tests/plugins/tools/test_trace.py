@@ -72,22 +72,10 @@ def told(rank: int, *operations: dict[str, Any], size: int = 3, **more: Any) -> 
         for name, ops in names.items()
     }
     frame = {"file": "/home/me/data.py", "line": 88, "function": "load"}
-    return {
-        "rankwise_trace": 1,
-        "version": "0.1.0",
-        "reason": "SIGUSR1",
-        "written_ns": WRITTEN,
-        "clock_offset_ns": 0,
-        "rank": rank,
-        "world_size": size,
-        "pid": 1000 + rank,
-        "host": "one",
-        "boot": "first",
-        "groups": groups,
-        "entries": list(operations),
-        "threads": [{"thread": 1, "name": "MainThread", "stack": [frame]}],
-        **more,
-    }
+    place = {"rank": rank, "world_size": size, "pid": 1000 + rank, "host": "one", "boot": "first"}
+    record = {"rankwise_trace": 1, "version": "0.1.0", "reason": "SIGUSR1", "written_ns": WRITTEN, "clock_offset_ns": 0}
+    threads = [{"thread": 1, "name": "MainThread", "stack": [frame]}]
+    return {**record, **place, "groups": groups, "entries": list(operations), "threads": threads, **more}
 
 
 def records(*each: dict[str, Any]) -> dict[int, Record]:
