@@ -18,7 +18,6 @@ __all__ = ["SOURCE", "Shell", "run_here"]
 
 SOURCE = Path(rankwise.__file__).parents[1]
 
-_TIMEOUT_S = 60.0
 NOTHING: Mapping[str, str] = {}
 #: What would tell of a job around the command.
 _OF_A_JOB = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE")
@@ -27,8 +26,8 @@ _OF_A_JOB = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "RANKWISE_S
 class Shell:
     """Runs `rankwise` in a folder of its own, which is also where it finds modules."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, timeout_s: float) -> None:
+        self.folder, self.timeout_s = folder, timeout_s
         self.path = [str(folder), str(SOURCE)]
         self.environment = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
 
@@ -40,7 +39,7 @@ class Shell:
     def run(self, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         """Run one likewise, and return how it has ended and what it has printed."""
         with self.start(*arguments, **settings) as process:
-            out, err = process.communicate(_TIMEOUT_S)
+            out, err = process.communicate(self.timeout_s)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 

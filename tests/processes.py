@@ -26,6 +26,7 @@ __all__ = [
     "idle_process",
     "needs_descriptors",
     "read_terminal",
+    "variables",
     "wait_until",
 ]
 
@@ -43,6 +44,11 @@ def environment(*folders: Path) -> dict[str, str]:
     """Return an environment in which a process also finds the modules of some folders."""
     paths = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths).rstrip(os.pathsep)}
+
+
+def variables(text: str) -> dict[str, str]:
+    """Return variables that are written as `NAME=value NAME=value`."""
+    return dict(word.split("=", 1) for word in text.split())
 
 
 def free_port() -> int:

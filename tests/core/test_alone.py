@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from tests.processes import variables
 
 import rankwise as dist
 from rankwise.meeting.launcher_env import told_of_a_job
@@ -13,13 +14,10 @@ from rankwise.testing import register_local
 register_local()
 
 #: Each is set by a launcher, a queueing system or by hand where several processes are meant.
-SPEAKING = dict(
-    word.split("=")
-    for word in (
-        "WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=10.0.0.1 RANKWISE_SECRET_FILE=job.secret TORCHELASTIC_RUN_ID=none "
-        "OMPI_COMM_WORLD_SIZE=2 PMI_SIZE=2 PMIX_NAMESPACE=job SLURM_JOB_ID=17 SLURM_NTASKS=8 FLUX_JOB_ID=f1 "
-        "PBS_JOBID=1.server LSB_JOBID=5 JOB_COMPLETION_INDEX=0"
-    ).split()
+SPEAKING = variables(
+    "WORLD_SIZE=4 LOCAL_RANK=0 MASTER_ADDR=10.0.0.1 RANKWISE_SECRET_FILE=job.secret TORCHELASTIC_RUN_ID=none "
+    "OMPI_COMM_WORLD_SIZE=2 PMI_SIZE=2 PMIX_NAMESPACE=job SLURM_JOB_ID=17 SLURM_NTASKS=8 FLUX_JOB_ID=f1 "
+    "PBS_JOBID=1.server LSB_JOBID=5 JOB_COMPLETION_INDEX=0"
 )
 
 

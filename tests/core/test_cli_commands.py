@@ -47,7 +47,7 @@ class Installing(Shell):
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Installing:
-    return Installing(tmp_path)
+    return Installing(tmp_path, TIMEOUT_S)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class Cluster(Shell):
     """Some nodes of one job, which share a folder, a port and a job secret."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(folder, TIMEOUT_S)
         secret.new_file(folder / "secret")
         self.environment["RANKWISE_SECRET_FILE"] = str(folder / "secret")
         self.port = _free_pair()

@@ -39,7 +39,7 @@ class Recorder(Console):
 
 
 def run(folder: Path, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    return Shell(folder).run("run", *arguments, **settings)
+    return Shell(folder, TIMEOUT_S).run("run", *arguments, **settings)
 
 
 def test_output_without_newlines_is_bounded_and_passed_on_in_full() -> None:

@@ -70,7 +70,9 @@ class Runner(Shell):
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    return Runner(tmp_path)
+    made = Runner(tmp_path, TIMEOUT_S)
+    made.environment["OMP_NUM_THREADS"] = "1"  # a library that starts threads cannot be preloaded
+    return made
 
 
 def lines(text: str) -> list[str]:

@@ -34,7 +34,7 @@ class Launcher(Shell):
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(tmp_path)
+    return Launcher(tmp_path, TIMEOUT_S)
 
 
 def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launcher) -> None:

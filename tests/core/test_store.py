@@ -25,10 +25,8 @@ from rankwise.store.primitives import NO_KEYS, Series
 PATIENCE_S = 20.0
 MIB = 1 << 20
 
-
 KINDS = {**PLAIN_KINDS, "tcp with secret": lambda stack, path: client_of(stack, b"s" * 32)}
 NAMES = [*KINDS, *(f"prefix over {kind}" for kind in KINDS if kind != "tcp master")]
-
 
 pytestmark = pytest.mark.usefixtures("no_secret")
 
@@ -254,7 +252,8 @@ class TestStore:
         assert store.num_keys() == 0
 
     def test_only_the_users_keys_are_counted_and_listed(self, store: Store, threads: ThreadPoolExecutor) -> None:
-        store.set("b", "")
+        for value in ("", "another"):
+            store.set("b", value)
         store.add("a", 1)
         store.append("c", "")
         store.queue_push("queue", "item")
