@@ -12,7 +12,9 @@ import time
 from importlib.util import find_spec
 
 import pytest
+from tests.processes import free_port
 
+from rankwise.backends.registry import registry
 from rankwise.groups.world import World, use
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -164,3 +166,31 @@ def own_world():
     yield
     leave_everything()
     _current.reset(token)
+
+
+@pytest.fixture
+def own_backends():
+    """Unregister the backends that a test registers."""
+    before = set(registry.names())
+    yield
+    for name in set(registry.names()) - before:
+        registry.unregister(name)
+
+
+@pytest.fixture
+def no_secret(monkeypatch):
+    """Let no job secret be known from the environment."""
+    monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
+    monkeypatch.delenv("RANKWISE_SECRET_FILE", raising=False)
+
+
+@pytest.fixture
+def tcp_address():
+    """An address where rank 0 may serve a store."""
+    return f"tcp://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(params=["tcp", "file"])
+def address(request, tcp_address, tmp_path):
+    """An address of either kind where ranks may meet."""
+    return tcp_address if request.param == "tcp" else f"file://{tmp_path}/store"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextvars
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import at_once
 
 import rankwise as dist
 import rankwise.testing  # which registers the backend `local`
@@ -55,8 +54,6 @@ def messages() -> None:
     array = np.zeros(3)
     for _ in range(2):
         received, sent = dist.irecv(array, 0), dist.isend(np.ones(3), 0)
-        assert received is not None
-        assert sent is not None
         received.add_done_callback(lambda _: None)
         sent.get_future()
         received.wait(PATIENCE_S)
@@ -67,11 +64,9 @@ def collectives() -> None:
     array = np.zeros(3)
     works = [dist.all_reduce(array, async_op=True) for _ in range(2)]
     for work in works:
-        assert work is not None
         work.add_done_callback(lambda _: None)
     dist.all_reduce(array)
     for work in works:
-        assert work is not None
         work.get_future().result(PATIENCE_S)
     with dist.coalescing():
         dist.broadcast(array, 0)
@@ -93,25 +88,10 @@ def once(program: Callable[[], None], line: int) -> tuple[bool, BaseException | 
     return interrupted.reached, caught
 
 
-def in_a_thread(function: Callable[[], Any]) -> Any:
-    """Run a function on a thread, which must end soon; the thread stands for the main thread of a program."""
-    outcome: Future[Any] = Future()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            outcome.set_result(context.run(function))
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome.result(2 * PATIENCE_S)
-
-
 def lines(program: Callable[[], None], step: int) -> Iterator[tuple[int, BaseException | None]]:
     line = 0
     while True:
-        reached, error = in_a_thread(lambda line=line: once(program, line))  # type: ignore[misc]
+        ((reached, error),) = at_once(partial(once, program), [line], 2 * PATIENCE_S)
         if not reached:
             return
         yield line, error
@@ -130,7 +110,7 @@ def test_an_abort_in_a_handler_ends_the_group_and_locks_nothing(program: Callabl
 @pytest.mark.parametrize("line", range(12))
 @pytest.mark.parametrize("what", ["tell", "wait", "then"])
 def test_an_end_may_be_told_within_anything_that_is_done_with_it(what: str, line: int) -> None:
-    def program() -> list[object]:
+    def program(line: int) -> list[object]:
         ending, called = Ending(), list[object]()
         ending.then(lambda: called.append("before"))
         does = {
@@ -144,4 +124,4 @@ def test_an_end_may_be_told_within_anything_that_is_done_with_it(what: str, line
         assert ending.value in ("outer", "handler", "last")
         return called
 
-    assert in_a_thread(program) == (["before", "within"] if what == "then" else ["before"])
+    assert at_once(program, [line], 2 * PATIENCE_S) == [["before", "within"] if what == "then" else ["before"]]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tests.by_reference import call
 from tests.fresh import loaded
+from tests.threads import on_ranks
 
 import rankwise as dist
 from rankwise.basics import arrays
 from rankwise.basics.arrays import as_array, as_bytes, device_of
-from rankwise.testing import local_world
 
 PATIENCE_S = 60.0
 
@@ -41,34 +41,25 @@ class Subclass(np.ndarray):
     pass
 
 
-def foreign(kind, data):
-    makers = {
-        "dlpack": OnlyDLPack,
-        "array interface": OnlyInterface,
-        "memoryview": memoryview,
-        "subclass": lambda a: a.view(Subclass),
-    }
-    return makers[kind](data)
+FOREIGN = [OnlyDLPack, OnlyInterface, memoryview, lambda data: data.view(Subclass)]
+of_other_libraries = pytest.mark.parametrize("foreign", FOREIGN, ids=["dlpack", "interface", "memoryview", "subclass"])
 
 
-@pytest.mark.parametrize("kind", ["dlpack", "array interface", "memoryview", "subclass"])
-def test_other_libraries_arrays_share_their_memory(kind):
+@of_other_libraries
+def test_other_libraries_arrays_share_their_memory(foreign):
     data = np.arange(4.0)
-    taken = as_array(foreign(kind, data))
+    taken = as_array(foreign(data))
     assert type(taken) is np.ndarray
     assert np.shares_memory(taken, data)
     assert device_of(taken) == "cpu"
 
 
-@pytest.mark.parametrize("kind", ["dlpack", "array interface", "memoryview", "subclass"])
-def test_collectives_fill_other_libraries_arrays(kind):
-    def program():
-        data = np.ones(3, np.float32)
-        dist.all_reduce(foreign(kind, data))
-        return data.tolist()
-
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [[2.0] * 3] * 2
+@of_other_libraries
+@on_ranks(2)
+def test_collectives_fill_other_libraries_arrays(foreign):
+    data = np.ones(3, np.float32)
+    dist.all_reduce(foreign(data))
+    assert data.tolist() == [2.0] * 3
 
 
 def test_buffers_of_the_standard_library_are_arrays():
@@ -120,9 +111,6 @@ def test_any_plain_memory_is_seen_as_bytes(dtype, shape):
 def test_importing_the_core_imports_none_of_the_heavy_libraries():
     heavy = {"zmq", "cupy", "mpi4py", "torch", "scipy", "pluggy", "msgpack", "asyncio", "rich", "ml_dtypes"}
     assert not heavy & call(loaded, "rankwise", timeout_s=PATIENCE_S)
-
-
-# ---------------------------------------------------------------------- types of other libraries
 
 
 class Column:

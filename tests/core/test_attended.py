@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
 import threading
 import weakref
-from time import monotonic
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.processes import forked, wait_until
+from tests.threads import within
 
 from rankwise.basics import attending
 from rankwise.basics.attending import attended, dismiss
@@ -28,26 +28,41 @@ def see_nothing() -> None:
     pass
 
 
+def attend(step: Callable[[], Any], look: Callable[[], None] | None = see_nothing, within_s: float = 0.0) -> Any:
+    return attended(step, look, Deadline(within_s or PATIENCE_S), "a step")
+
+
+def three() -> int:
+    return 3
+
+
+@pytest.fixture
+def endless() -> Iterator[Callable[[], object]]:
+    """A step that does not end before the test does."""
+    over = threading.Event()
+    yield lambda: over.wait(PATIENCE_S)
+    over.set()
+
+
 def test_what_a_step_returns_or_raises_is_the_callers() -> None:
-    assert attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step") == 3
+    assert attend(three) == 3
 
     def fail() -> None:
         raise DistStoreError("gone")
 
     with pytest.raises(DistStoreError, match="gone"):
-        attended(fail, see_nothing, Deadline(PATIENCE_S), "a step")
+        attend(fail)
 
 
 def test_a_step_is_done_in_the_callers_world() -> None:
     world = World()
     use(world)
-    assert attended(current, see_nothing, Deadline(PATIENCE_S), "a step") is world
+    assert attend(current) is world
 
 
 def test_a_step_leaves_the_caller_free_to_look_and_to_be_interrupted() -> None:
-    step = threading.current_thread
     for look in (see_nothing, None):
-        assert attended(step, look, Deadline(PATIENCE_S), "a step") is not threading.current_thread()
+        assert attend(threading.current_thread, look) is not threading.current_thread()
 
 
 def test_a_step_sleeps_until_something_comes_although_the_caller_holds_handlers_back(
@@ -65,7 +80,7 @@ def test_a_step_sleeps_until_something_comes_although_the_caller_holds_handlers_
     monkeypatch.setattr(zmq.Poller, "poll", counted)
     with TCPStore("127.0.0.1", is_master=True) as store, held:
         with pytest.raises(DistTimeoutError):
-            attended(lambda: store.wait(["key"], 0.5), see_nothing, Deadline(PATIENCE_S), "a step")
+            attend(lambda: store.wait(["key"], 0.5))
         assert sleepers.count("rankwise meeting") <= 2  # each of hundreds of ranks would wake up twenty times a second
         with pytest.raises(DistTimeoutError):
             store.wait(["key"], 0.5)
@@ -74,7 +89,7 @@ def test_a_step_sleeps_until_something_comes_although_the_caller_holds_handlers_
 
 def test_one_thread_takes_step_after_step_until_it_is_dismissed() -> None:
     dismiss()
-    takers = {attended(threading.current_thread, see_nothing, Deadline(PATIENCE_S), "a step") for _ in range(20)}
+    takers = {attend(threading.current_thread) for _ in range(20)}
     assert len(takers) < 5  # one, and any that were at a step of an earlier test
     dismiss()
     for taker in takers:
@@ -85,18 +100,10 @@ def test_one_thread_takes_step_after_step_until_it_is_dismissed() -> None:
 def test_a_thread_without_a_step_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attending, "_STAY_S", 0.01)
     dismiss()
-    taker = attended(threading.current_thread, see_nothing, Deadline(PATIENCE_S), "a step")
+    taker = attend(threading.current_thread)
     taker.join(PATIENCE_S)
     assert not taker.is_alive()
-    assert attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step") == 3
-
-
-def test_a_thread_that_is_still_at_a_step_is_not_waited_for() -> None:
-    never = threading.Event()
-    with pytest.raises(DistTimeoutError):
-        attended(lambda: never.wait(PATIENCE_S), see_nothing, Deadline(0.1), "a step that goes on")
-    assert attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "another") == 3
-    never.set()
+    assert attend(three) == 3
 
 
 def test_a_thread_without_a_step_holds_nothing() -> None:
@@ -106,45 +113,37 @@ def test_a_thread_without_a_step_holds_nothing() -> None:
 
     group = Group()
     gone = weakref.ref(group)
-    attended(group.wait, see_nothing, Deadline(PATIENCE_S), "a step")
+    attend(group.wait)
     del group
-    until = Deadline(PATIENCE_S)
-    while gone() is not None and not until.expired():
-        gc.collect()
-    assert gone() is None
+    assert wait_until(lambda: gc.collect() is not None and gone() is None, PATIENCE_S)
 
 
 def test_a_forked_child_has_a_thread_of_its_own() -> None:
-    attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step")
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            os._exit(attended(lambda: 3, see_nothing, Deadline(PATIENCE_S), "a step"))
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    def have_one() -> None:
+        assert attend(three) == 3
+
+    have_one()
+    with forked(have_one):
+        pass
 
 
-def test_what_is_seen_ends_the_wait() -> None:
-    never, looks = threading.Event(), []
+def test_what_is_seen_ends_the_wait(endless: Callable[[], object]) -> None:
+    looks = []
 
     def look() -> None:
         looks.append(1)
         if len(looks) > 2:
             raise PeerDiedError(0, "h", "unreachable")
 
-    began = monotonic()
-    with pytest.raises(PeerDiedError):
-        attended(lambda: never.wait(PATIENCE_S), look, Deadline(PATIENCE_S), "a step")
-    assert monotonic() - began < PATIENCE_S / 2
-    never.set()
+    with within(PATIENCE_S / 2), pytest.raises(PeerDiedError):
+        attend(endless, look)
 
 
-def test_a_step_that_outlasts_its_deadline_is_left_alone() -> None:
-    never, began = threading.Event(), monotonic()
-    with pytest.raises(DistTimeoutError, match=r"^making it: timed out: not done within 0.1 s: the store"):
-        attended(lambda: never.wait(PATIENCE_S), see_nothing, Deadline(0.1), "making it")
-    assert 0.1 <= monotonic() - began < PATIENCE_S / 2
-    never.set()
+def test_a_step_that_outlasts_its_deadline_is_left_alone(endless: Callable[[], object]) -> None:
+    told = r"^a step: timed out: not done within 0.1 s: the store"
+    with within(PATIENCE_S / 2, at_least_s=0.1), pytest.raises(DistTimeoutError, match=told):
+        attend(endless, within_s=0.1)
+    assert attend(three) == 3  # whose thread is not waited for
 
 
 class Cut(HashStore):
@@ -162,7 +161,9 @@ class Cut(HashStore):
         return super()._run(*args, **kwargs)
 
 
-def test_those_who_meet_notice_that_the_store_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_meet_notice_that_the_store_is_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, endless: Callable[[], object]
+) -> None:
     monkeypatch.setenv("RANKWISE_HEARTBEAT_S", "0.05")
     monkeypatch.setenv("RANKWISE_HEARTBEAT_LIMIT_S", "0.3")
     store, world = Cut(), World()
@@ -173,7 +174,7 @@ def test_those_who_meet_notice_that_the_store_is_out_of_reach(monkeypatch: pytes
             look()
             store.gone.set()
             with pytest.raises(PeerDiedError) as caught:
-                attended(lambda: threading.Event().wait(PATIENCE_S), look, Deadline(PATIENCE_S), "a step")
+                attend(endless, look)
         assert caught.value.rank == 0
         assert "no heartbeat for more than 0.3 s" in str(caught.value)
     finally:

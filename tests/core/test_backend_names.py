@@ -13,11 +13,9 @@ from rankwise.testing.local import LocalCommunicator
 
 
 @pytest.fixture
-def toy():
-    """A backend `toy` for cpu and cuda, gone after the test."""
+def toy(own_backends):
+    """A backend `toy` for cpu and cuda."""
     dist.register_backend("toy", LocalCommunicator, extended_api=True, devices=["cpu", "cuda"])
-    yield "toy"
-    registry.unregister("toy")
 
 
 def test_names_are_strings_in_lower_case(toy):
@@ -61,7 +59,7 @@ def test_an_unknown_attribute_is_an_attribute_error():
     assert not hasattr(Backend, "_private")
 
 
-def test_the_plain_signature_gets_store_rank_size_and_timeout():
+def test_the_plain_signature_gets_store_rank_size_and_timeout(own_backends):
     got = []
 
     def create(store, rank, size, timeout):
@@ -69,16 +67,11 @@ def test_the_plain_signature_gets_store_rank_size_and_timeout():
         return LocalCommunicator(Context.plain(store, rank, size, timeout))
 
     dist.register_backend("plain", create, devices="cpu")
-    try:
-        assert Backend.backend_capability["plain"] == ["cpu"]
-        dist.init_process_group("plain", rank=0, world_size=1, timeout=5)
-        array = np.ones(2)
-        dist.all_reduce(array)
-        assert got == [(0, 1, timedelta(seconds=5))]
-        assert dist.group.WORLD.communicators()[0].context.name == "default"
-        dist.destroy_process_group()
-    finally:
-        registry.unregister("plain")
+    assert Backend.backend_capability["plain"] == ["cpu"]
+    dist.init_process_group("plain", rank=0, world_size=1, timeout=5)
+    dist.all_reduce(np.ones(2))
+    assert got == [(0, 1, timedelta(seconds=5))]
+    assert dist.group.WORLD.communicators()[0].context.name == "default"
 
 
 def test_a_name_is_taken_once_unless_replaced_on_purpose(toy):
@@ -135,7 +128,7 @@ def test_availability_tells_why_not(toy):
     assert "nonsense" in missing.reason
 
 
-def test_a_failing_availability_check_is_an_answer():
+def test_a_failing_availability_check_is_an_answer(own_backends):
     from rankwise import API_VERSION, BackendSpec
 
     def fails():
@@ -143,9 +136,6 @@ def test_a_failing_availability_check_is_an_answer():
 
     table = Capabilities("sick", {"cpu": Device(native("send"))})
     registry.register(BackendSpec("sick", API_VERSION, table, LocalCommunicator, fails))
-    try:
-        assert "the library is damaged" in dist.availability("sick").reason
-        with pytest.raises(dist.BackendUnavailableError, match="damaged"):
-            dist.init_process_group("sick", store=HashStore(), rank=0, world_size=1)
-    finally:
-        registry.unregister("sick")
+    assert "the library is damaged" in dist.availability("sick").reason
+    with pytest.raises(dist.BackendUnavailableError, match="damaged"):
+        dist.init_process_group("sick", store=HashStore(), rank=0, world_size=1)

@@ -1,15 +1,14 @@
 """A beginning that fails: every rank hears why, whichever found out, and however late it comes to ask."""
 
 import dataclasses
-import importlib.util
 import os
-import socket
-import sys
 import threading
 import time
-from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from tests.processes import wait_until
+from tests.ranks import begin, pool_of, use_mesh
 
 import rankwise as dist
 from rankwise.backends import Communicator
@@ -19,50 +18,18 @@ from rankwise.network import secret
 from rankwise.store.tcp.connection import Connection
 from rankwise_testing import RankPool
 
-MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 SIZE = 3
 TIMEOUT_S = 30.0
 LEEWAY_S = 8.0
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with RankPool(SIZE) as pool:
-        yield pool
-
-
-@pytest.fixture
-def tcp_address():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"tcp://127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.fixture(params=["tcp", "file"])
-def address(request, tcp_address, tmp_path):
-    return tcp_address if request.param == "tcp" else f"file://{tmp_path}/store"
-
-
-def begin(address, backend, timeout=20):
-    rank = int(os.environ["RANK"])
-    started = time.monotonic()
-    try:
-        dist.init_process_group(backend, address, rank=rank, world_size=SIZE, timeout=timeout)
-    except Exception as error:
-        return type(error).__name__, str(error), time.monotonic() - started
-    dist.destroy_process_group()
-    return "none", "", time.monotonic() - started
+pool = pool_of(SIZE)
 
 
 def with_variables(address, variables):
     """Begin where one rank has other variables than the others."""
-    mine = variables.get(int(os.environ["RANK"]), {})
-    before = {name: os.environ.get(name) for name in mine}
-    os.environ.update(mine)
-    try:
-        return begin(address, "gloo")
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with patch.dict(os.environ, variables.get(int(os.environ["RANK"]), {})):
+        return begin("gloo", address, 20)
 
 
 @pytest.mark.parametrize("odd", range(SIZE))
@@ -95,26 +62,16 @@ def test_contradictory_settings_are_told_to_all(pool, address, odd, name):
 class Idle(Communicator):
     """A communicator that has nothing to give back."""
 
-    def isend(self, array, dst, tag):
-        raise NotImplementedError
+    def isend(self, *terms):
+        """Never called."""
 
-    irecv = isend
-
-    def abort(self, error):
-        pass
-
-    def close(self):
-        pass
+    irecv = abort = close = isend
 
 
 def late_and_broken(address, broken, late_s):
     """Begin with a backend that fails at once on one rank, and takes its time on the others."""
     rank = int(os.environ["RANK"])
-    if "mesh" not in registry.names():
-        spec = importlib.util.spec_from_file_location("rankwise_mesh", MESH)
-        module = sys.modules["rankwise_mesh"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        registry.register(module.rankwise_backend())
+    use_mesh()
     real = registry.get("mesh")
 
     def create(context):
@@ -127,7 +84,7 @@ def late_and_broken(address, broken, late_s):
 
     registry.register(dataclasses.replace(real, create=create), replace=True)
     try:
-        return begin(address, "mesh")
+        return begin("mesh", address, 20)
     finally:
         registry.register(real, replace=True)
 
@@ -141,11 +98,9 @@ def test_whoever_hosts_the_store_stays_until_all_have_heard(pool, address, broke
 
 
 def with_secret(address, values, timeout):
-    secret.use(values[int(os.environ["RANK"])])
-    try:
-        return begin(address, "gloo", timeout)
-    finally:
-        secret._given = None
+    with patch.object(secret, "_given", None):
+        secret.use(values[int(os.environ["RANK"])])
+        return begin("gloo", address, timeout)
 
 
 def test_a_rank_that_is_refused_for_its_secret_is_mentioned_on_the_others(tcp_address):
@@ -155,9 +110,8 @@ def test_a_rank_that_is_refused_for_its_secret_is_mentioned_on_the_others(tcp_ad
     assert "another job secret" in ends[2][1]
     for kind, text, _ in ends[:2]:
         assert kind == "DistTimeoutError"
-        assert "rank 2" in text
-        assert "refused" in text
-        assert "RANKWISE_SECRET_FILE must name the same secret for all" in text
+        for words in ("rank 2", "refused", "RANKWISE_SECRET_FILE must name the same secret for all"):
+            assert words in text
 
 
 def test_nothing_is_said_of_refusals_where_there_were_none(tcp_address):
@@ -170,15 +124,12 @@ def until_others_have_beaten(address, count):
     """Return when rank 1 has sent so many heartbeats."""
     host, port = address.removeprefix("tcp://").split(":")
     with dist.TCPStore(host, int(port), timeout=TIMEOUT_S) as store:
-        deadline = time.monotonic() + TIMEOUT_S
-        while int((store.peek("world/watch/beat/1") or b"[0,")[1:].partition(b",")[0]) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        beats = lambda: int((store.peek("world/watch/beat/1") or b"[0,")[1:].partition(b",")[0])  # noqa: E731
+        assert wait_until(lambda: beats() >= count, TIMEOUT_S)
 
 
 def requests_of_a_beginning(address, late):
     """Begin, on rank 2 late to come or to make the group; return what was asked of the store by thread."""
-    os.environ["RANKWISE_HEARTBEAT_S"] = "0.2"
     rank, asked, ask, create = int(os.environ["RANK"]), {}, Connection._ask, making._create
     if late == "to come" and rank == 2:
         until_others_have_beaten(address, 4)
@@ -193,13 +144,10 @@ def requests_of_a_beginning(address, late):
         asked.setdefault(threading.current_thread().name, []).append(name)
         return ask(self, name, *args)
 
-    Connection._ask = noted
-    making._create = create_late if late == "to make it" and rank == 2 else create
-    try:
+    creates = create_late if late == "to make it" and rank == 2 else create
+    often = patch.dict(os.environ, {"RANKWISE_HEARTBEAT_S": "0.2"})
+    with often, patch.object(Connection, "_ask", noted), patch.object(making, "_create", creates):
         dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
-    finally:
-        Connection._ask, making._create = ask, create
-        del os.environ["RANKWISE_HEARTBEAT_S"]
     dist.destroy_process_group()
     return asked
 
@@ -219,21 +167,19 @@ def test_a_beginning_takes_five_requests_however_long_it_takes_and_signs_of_life
 def _made_by_the_others_alone(address, transport):
     """Begin where one rank's time-out passes when all others have made the group already."""
     rank, settle = int(os.environ["RANK"]), making._settle
-    os.environ["RANKWISE_GLOO_TRANSPORT"] = transport
 
     def late(*terms):
         settle(*terms)
         raise dist.DistTimeoutError("the answer came too late")
 
+    way = patch.dict(os.environ, {"RANKWISE_GLOO_TRANSPORT": transport})
     try:
-        making._settle = late if rank == 1 else settle
-        dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
-        dist.barrier()
+        with way, patch.object(making, "_settle", late if rank == 1 else settle):
+            dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=TIMEOUT_S)
+            dist.barrier()
     except dist.DistError as error:
         return type(error).__name__, str(error)
     finally:
-        making._settle = settle
-        del os.environ["RANKWISE_GLOO_TRANSPORT"]
         if dist.is_initialized():
             dist.destroy_process_group()
     return "none", ""

@@ -8,14 +8,13 @@ import pty
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests import warm
-from tests.processes import alive
+from tests.processes import alive, descendants, read_terminal, wait_until
 
 import rankwise
 from rankwise.backends.registry import registry
@@ -49,60 +48,21 @@ def on_a_terminal(*arguments: str, **variables: str) -> Iterator[tuple[warm.Proc
         os.close(leader)
 
 
-def read_all(leader: int) -> str:
-    """Read until the last writer has closed the terminal."""
-    data = b""
-    while True:
-        try:
-            more = os.read(leader, 1 << 16)
-        except OSError:  # how the system tells the end
-            return data.decode()
-        if not more:
-            return data.decode()
-        data += more
-
-
-def read_until(leader: int, words: str) -> str:
-    shown = b""
-    end = time.monotonic() + TIMEOUT_S
-    while words.encode() not in shown:
-        assert time.monotonic() < end, shown
-        shown += os.read(leader, 1 << 16)
-    return shown.decode(errors="replace")
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and what these have."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(ProcessLookupError, FileNotFoundError):  # the thread has ended since
-            for child in map(int, path.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
-
-
 @needs_gloo
 @needs_rich
 def test_the_demo_draws_a_live_table_on_a_terminal() -> None:
     with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40") as (process, leader):
-        shown = read_all(leader)
+        shown = read_terminal(leader, TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == 0, shown
-    for words in (
-        "step 40 of 40",
-        "loss at first",
-        "all_reduce",
-        "\x1b[",
-        "What was exchanged",
-        "identical, bit for bit",
-    ):
-        assert words in shown
+    words = ["step 40 of 40", "loss at first", "all_reduce", "\x1b[", "What was exchanged", "identical, bit for bit"]
+    assert [each for each in words if each not in shown] == []
     assert len(re.findall(r"step \d+ of 40", shown)) > 20
 
 
 @needs_gloo
 def test_the_demo_is_plain_lines_where_colours_are_not_wanted() -> None:
     with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40", NO_COLOR="1") as (process, leader):
-        shown = read_all(leader)
+        shown = read_terminal(leader, TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == 0, shown
     assert "\x1b" not in shown
     assert re.search(r"\[0\]: 40 +\d\.\d{4} +\d\.\d{4} .* MB/s", shown)
@@ -134,15 +94,10 @@ def test_nothing_outlives_a_command(command: str, number: int) -> None:
     }
     with on_a_terminal(*endless[command], NO_COLOR="1") as (process, leader):
         if command == "demo":
-            read_until(leader, "step ")
-        end = time.monotonic() + TIMEOUT_S
-        while len(started := descendants(process.pid)) < 4:  # the launcher, its guard, two ranks
-            assert time.monotonic() < end
-            time.sleep(0.01)
+            read_terminal(leader, TIMEOUT_S, "step ")
+        assert wait_until(lambda: len(descendants(process.pid)) >= 4, TIMEOUT_S)  # the launcher, its guard, two ranks
+        started = descendants(process.pid)
         process.send_signal(number)
         process.wait(TIMEOUT_S)
         assert process.returncode == (130 if number == signal.SIGINT else -number)
-        end = time.monotonic() + 10.0
-        while any(map(alive, started)) and time.monotonic() < end:
-            time.sleep(0.01)
-        assert [pid for pid in started if alive(pid)] == []
+        assert wait_until(lambda: not any(map(alive, started)), 10.0)

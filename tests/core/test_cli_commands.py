@@ -4,48 +4,31 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import stat
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests import fresh, warm
+from tests import fresh
 from tests.by_reference import call
+from tests.command_line import SOURCE, Shell, run_here
 
 import rankwise
 from rankwise.backends.registry import registry
-from rankwise.cli import COMMANDS, main
+from rankwise.cli import COMMANDS
 from rankwise_launch import demo_program
 
 TIMEOUT_S = 60
-SOURCE = Path(rankwise.__file__).parents[1]
 ROOT = SOURCE.parent
 
 
-class Shell:
-    """Runs `rankwise` in a folder of its own, which is also a place to install distributions into."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = [str(folder), str(SOURCE)]
-        self.environment = dict(os.environ)
-        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
-            self.environment.pop(name, None)
-
-    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {**self.environment, "PYTHONPATH": os.pathsep.join(self.path), **variables}
-        return warm.run(["-m", "rankwise", *arguments], cwd=self.folder, env=environment, timeout_s=TIMEOUT_S)
+class Installing(Shell):
+    """One whose folder is also a place to install distributions into."""
 
     def install(
-        self,
-        distribution: str,
-        name: str,
-        module: str,
-        source: str | None = None,
-        group: str = "rankwise.backends",
+        self, distribution: str, name: str, module: str, source: str | None = None, group: str = "rankwise.backends"
     ) -> None:
         """Write what pip would leave of a distribution with one plugin."""
         info = self.folder / f"{distribution.replace('-', '_')}-1.2.3.dist-info"
@@ -55,14 +38,27 @@ class Shell:
         if source is not None:
             (self.folder / f"{module}.py").write_text(source)
 
+    def asked(self, *arguments: str) -> Any:
+        """Return what a command tells as JSON."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path) -> Installing:
+    return Installing(tmp_path, TIMEOUT_S)
 
 
 @pytest.fixture
-def with_gloo(shell: Shell) -> Shell:
+def good(shell: Installing) -> Installing:
+    """A shell in which a backend is installed that cannot run here."""
+    shell.install("good-dist", "good", "good_plugin", GOOD)
+    return shell
+
+
+@pytest.fixture
+def with_gloo(shell: Installing) -> Installing:
     """A shell in which the backend gloo is installed, if need be from its source."""
     if "gloo" not in registry.names():
         shell.path.append(str(ROOT / "plugins/gloo_tcp/src"))
@@ -88,22 +84,10 @@ def rankwise_backend():
 """
 
 
-def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
-    """Run a command that starts no processes in this one, and return its exit code and what it printed."""
-    try:
-        code: object = main(list(arguments))
-    except SystemExit as end:
-        code = end.code
-    return code, *capsys.readouterr()
-
-
-def test_the_command_alone_shows_the_help(capsys):
-    assert main([]) == 0
-    alone = capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert alone == capsys.readouterr().out
-    assert "rankwise demo -n 4" in alone
+def test_the_command_alone_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = run_here(capsys)
+    assert alone == run_here(capsys, "--help")
+    assert "rankwise demo -n 4" in alone[1]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -114,7 +98,7 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
     assert re.search(r"\nexamples?:\n", out)
 
 
-def test_the_overview_lists_all_commands_and_imports_none(shell: Shell) -> None:
+def test_the_overview_lists_all_commands_and_imports_none(shell: Installing) -> None:
     environment = {**shell.environment, "PYTHONPATH": str(SOURCE)}
     code, overview, loaded = call(fresh.show_help, timeout_s=TIMEOUT_S, env=environment)
     assert code == 0
@@ -134,7 +118,7 @@ def run(options):
 """
 
 
-def test_a_distribution_brings_a_command(shell: Shell) -> None:
+def test_a_distribution_brings_a_command(shell: Installing) -> None:
     shell.install("rankwise-hello", "hello", "hello_command", COMMAND, "rankwise.commands")
     done = shell.run("hello", "Rank")
     assert (done.returncode, done.stdout, done.stderr) == (7, "hello Rank\n", "")
@@ -151,7 +135,7 @@ def test_a_distribution_brings_a_command(shell: Shell) -> None:
         ("def run(options): return 0", "its module broken_command has no DESCRIPTION and no EXAMPLES"),
     ],
 )
-def test_a_broken_command_is_named_and_hurts_no_other(shell: Shell, source: str, said: str) -> None:
+def test_a_broken_command_is_named_and_hurts_no_other(shell: Installing, source: str, said: str) -> None:
     shell.install("rankwise-broken", "broken", "broken_command", source, "rankwise.commands")
     done = shell.run("broken")
     assert (done.returncode, done.stdout) == (1, "")
@@ -165,7 +149,7 @@ def test_a_broken_command_is_named_and_hurts_no_other(shell: Shell, source: str,
     assert "Traceback" in shell.run("broken", "--traceback").stderr
 
 
-def test_a_command_of_two_distributions_is_run_by_neither(shell: Shell) -> None:
+def test_a_command_of_two_distributions_is_run_by_neither(shell: Installing) -> None:
     shell.install("rankwise-a", "hello", "hello_a", COMMAND, "rankwise.commands")
     shell.install("rankwise-b", "hello", "hello_b", COMMAND, "rankwise.commands")
     done = shell.run("hello", "Rank")
@@ -174,7 +158,7 @@ def test_a_command_of_two_distributions_is_run_by_neither(shell: Shell) -> None:
     assert "uninstall all but one" in " ".join(done.stderr.split())
 
 
-def test_no_distribution_takes_a_command_from_the_core(shell: Shell) -> None:
+def test_no_distribution_takes_a_command_from_the_core(shell: Installing) -> None:
     shell.install("rankwise-thief", "secret", "thief", COMMAND, "rankwise.commands")
     assert "hello" not in shell.run("secret", "new", "job.secret").stdout
 
@@ -183,23 +167,19 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert run_here(capsys, "--version") == (0, f"rankwise {rankwise.__version__}\n", "")
 
 
-def test_an_error_is_one_paragraph_unless_its_traceback_is_asked_for(shell: Shell) -> None:
+def test_an_error_is_one_paragraph_unless_its_traceback_is_asked_for(shell: Installing) -> None:
     plain = shell.run("conformance", "bogus")
     assert plain.returncode == 69
     assert plain.stderr.startswith("rankwise conformance: no backend 'bogus' is installed")
     assert "Traceback" not in plain.stderr
     assert "\n\n" not in plain.stderr
-    asked = shell.run("conformance", "--traceback", "bogus")
-    by_variable = shell.run("conformance", "bogus", RANKWISE_DEBUG="DETAIL")
-    for full in (asked, by_variable):
+    for words, env in ((["--traceback", "bogus"], {}), (["bogus"], {"RANKWISE_DEBUG": "DETAIL"})):
+        full = shell.run("conformance", *words, env=env)
         assert full.returncode == 1
         assert "Traceback (most recent call last)" in full.stderr
 
 
-# ---------------------------------------------------------------------- secret
-
-
-def test_a_new_secret_is_readable_by_its_owner_only_and_never_overwritten(shell: Shell) -> None:
+def test_a_new_secret_is_readable_by_its_owner_only_and_never_overwritten(shell: Installing) -> None:
     result = shell.run("secret", "new", "job.secret")
     path = shell.folder / "job.secret"
     before = path.read_text()
@@ -213,26 +193,13 @@ def test_a_new_secret_is_readable_by_its_owner_only_and_never_overwritten(shell:
     assert path.read_text() == before
 
 
-# ---------------------------------------------------------------------- backends
-
-
-def test_backends_tells_ready_from_broken_from_missing(shell: Shell) -> None:
-    shell.install("good-dist", "good", "good_plugin", GOOD)
-    shell.install("broken-dist", "broken", "broken_plugin", "import no_such_library_at_all")
-    result = shell.run("backends", "--json")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+def test_backends_tells_ready_from_broken_from_missing(good: Installing) -> None:
+    good.install("broken-dist", "broken", "broken_plugin", "import no_such_library_at_all")
+    found = good.asked("backends")
     backends = {backend["name"]: backend for backend in found["backends"]}
-    assert backends["good"] == {
-        "name": "good",
-        "installed": True,
-        "available": False,
-        "provider": "good-dist 1.2.3",
-        "loads": True,
-        "devices": ["cpu", "cuda"],
-        "reason": "no moon here",
-        "remedy": "wait for the night",
-    }
+    place = {"name": "good", "provider": "good-dist 1.2.3", "devices": ["cpu", "cuda"]}
+    state = {"installed": True, "loads": True, "available": False}
+    assert backends["good"] == {**place, **state, "reason": "no moon here", "remedy": "wait for the night"}
     assert backends["broken"]["loads"] is False
     assert "broken-dist 1.2.3" in backends["broken"]["reason"]
     assert "No module named 'no_such_library_at_all'" in backends["broken"]["reason"]
@@ -241,9 +208,8 @@ def test_backends_tells_ready_from_broken_from_missing(shell: Shell) -> None:
     assert (cell["support"], cell["usable"], cell["reason"]) == ("conditional", False, "the moon must be full")
 
 
-def test_the_table_in_the_terminal_shows_states_and_reasons(shell: Shell) -> None:
-    shell.install("good-dist", "good", "good_plugin", GOOD)
-    shown = shell.run("backends").stdout
+def test_the_table_in_the_terminal_shows_states_and_reasons(good: Installing) -> None:
+    shown = good.run("backends").stdout
     assert re.search(r"good +cpu, cuda +good-dist 1.2.3 +cannot run\n", shown)
     assert "\n  good: no moon here; wait for the night\n" in shown
     note = re.search(r"^\[\d+\](?= the moon must be full$)", shown, re.MULTILINE)
@@ -254,16 +220,15 @@ def test_the_table_in_the_terminal_shows_states_and_reasons(shell: Shell) -> Non
         assert re.search(r"nccl +- +- +not installed\n(.*\n)*  nccl: pip install rankwise-nccl\n", shown)
 
 
-def test_one_device_and_one_operation_can_be_asked_for(shell: Shell) -> None:
-    shell.install("good-dist", "good", "good_plugin", GOOD)
-    shown = shell.run("backends", "--device", "cuda", "--op", "all_reduce").stdout
+def test_one_device_and_one_operation_can_be_asked_for(good: Installing) -> None:
+    shown = good.run("backends", "--device", "cuda", "--op", "all_reduce").stdout
     assert "good cuda: conditional, no on this machine (the moon must be full)" in shown
     assert "good cpu" not in shown
     assert re.search(r"BAND, BOR, BXOR: .*bool", shown)
-    markdown = shell.run("backends", "--device", "cuda", "--markdown").stdout
-    assert markdown.startswith("| operation | ")
-    assert "good cuda" in markdown.splitlines()[0]
-    assert "cpu" not in markdown.splitlines()[0]
+    heading = good.run("backends", "--device", "cuda", "--markdown").stdout.splitlines()[0]
+    assert heading.startswith("| operation | ")
+    assert "good cuda" in heading
+    assert "cpu" not in heading
 
 
 @pytest.mark.parametrize(
@@ -278,9 +243,8 @@ def test_one_device_and_one_operation_can_be_asked_for(shell: Shell) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_cannot_be_asked_for_is_told_with_the_nearest_word(shell: Shell, wrong: list[str], said: str) -> None:
-    shell.install("good-dist", "good", "good_plugin", GOOD)
-    result = shell.run("backends", *wrong)
+def test_what_cannot_be_asked_for_is_told_with_the_nearest_word(good: Installing, wrong: list[str], said: str) -> None:
+    result = good.run("backends", *wrong)
     assert (result.returncode, result.stdout) == (2, "")
     assert said in result.stderr
 
@@ -305,7 +269,7 @@ def backend(name: str, ops: str, checks: str = "return []") -> str:
 
 
 @pytest.fixture
-def two(shell: Shell) -> Shell:
+def two(shell: Installing) -> Installing:
     """A shell with two backends that differ in `gather`, which one lacks, and in the dtypes of `send`."""
     more = '**native("send"), **derived("gather", "broadcast")'
     less = '**native("send", dtypes=frozenset({"int8"})), **derived("broadcast")'
@@ -314,29 +278,26 @@ def two(shell: Shell) -> Shell:
     return shell
 
 
-def test_a_dtype_leaves_what_takes_it_and_the_backends_that_do(two: Shell) -> None:
-    found = json.loads(two.run("backends", "--json", "--dtype", "S5", "--device", "cpu").stdout)["capabilities"]
-    assert set(found["more"]["cpu"]["ops"]) == {"send", "broadcast", "gather"} | (
-        set(found["gloo"]["cpu"]["ops"]) if "gloo" in found else set()
-    )
+def test_a_dtype_leaves_what_takes_it_and_the_backends_that_do(two: Installing) -> None:
+    found = two.asked("backends", "--dtype", "S5", "--device", "cpu")["capabilities"]
+    of_gloo = set(found["gloo"]["cpu"]["ops"]) if "gloo" in found else set()
+    assert set(found["more"]["cpu"]["ops"]) == {"send", "broadcast", "gather"} | of_gloo
     assert found["more"]["cpu"]["features"] == {}
-    only = json.loads(two.run("backends", "--json", "--dtype", "S5", "--op", "send").stdout)["capabilities"]
-    assert "more" in only
-    assert "less" not in only
+    only = two.asked("backends", "--dtype", "S5", "--op", "send")["capabilities"]
+    assert ("more" in only, "less" in only) == (True, False)
     nobody = two.run("backends", "--dtype", "S5", "--op", "all_reduce")
-    assert nobody.returncode == 0
-    assert nobody.stdout.endswith("\nNo backend does that here.\n")
+    assert (nobody.returncode, nobody.stdout[-28:]) == (0, "\nNo backend does that here.\n")
 
 
-def test_operations_and_features_can_be_asked_for_together(two: Shell) -> None:
+def test_operations_and_features_can_be_asked_for_together(two: Installing) -> None:
     shown = two.run("backends", "--op", "gather", "--feature", "tags").stdout
     assert re.search(r"^gather\n(  .*\n)*  less cpu: no\n(  .*\n)*  more cpu: derived\n", shown, re.MULTILINE)
     assert re.search(r"^tags: .*\n(  .*\n)*  more cpu: native\n", shown, re.MULTILINE)
     assert not re.search(r"^broadcast", shown, re.MULTILINE)
 
 
-def test_the_difference_of_two_backends_can_be_asked_for(two: Shell) -> None:
-    found = json.loads(two.run("backends", "--json", "--diff", "more", "less").stdout)["capabilities"]
+def test_the_difference_of_two_backends_can_be_asked_for(two: Installing) -> None:
+    found = two.asked("backends", "--diff", "more", "less")["capabilities"]
     assert set(found) == {"more", "less"}
     assert set(found["more"]["cpu"]["ops"]) == {"send", "gather"}
     assert found["more"]["cpu"]["features"] == {}
@@ -345,14 +306,11 @@ def test_the_difference_of_two_backends_can_be_asked_for(two: Shell) -> None:
     assert markdown[0] == "| operation | more cpu | less cpu |"
     assert [line.split()[1] for line in markdown[2:] if line.startswith("| ")] == ["send", "gather"]
     assert two.run("backends", "--diff", "more", "more").stdout.endswith("\nThey do not differ.\n")
-    of_one = two.run("backends", "--json", "--diff", "more", "less", "--op", "broadcast").stdout
-    assert json.loads(of_one)["capabilities"]["more"]["cpu"]["ops"] == {}
+    of_one = two.asked("backends", "--diff", "more", "less", "--op", "broadcast")
+    assert of_one["capabilities"]["more"]["cpu"]["ops"] == {}
 
 
-# ---------------------------------------------------------------------- doctor
-
-
-def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Shell) -> None:
+def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Installing) -> None:
     result = with_gloo.run("doctor")
     assert result.returncode == 0, result.stdout
     assert re.search(r"ok  gloo: two processes all_reduce 1 MiB on this machine: right, in \d+ us", result.stdout)
@@ -362,7 +320,7 @@ def test_the_doctor_finds_a_working_machine_healthy(with_gloo: Shell) -> None:
     assert result.stdout.endswith("\nhealthy\n")
 
 
-def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) -> None:
+def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Installing) -> None:
     lines = {
         "looks": "yield Check(True, 'a cable'); yield Check(None, 'a long one'); yield Check(False, 'cut', 'mend it')",
         "raises": "raise SystemExit(3)",
@@ -382,7 +340,7 @@ def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) ->
     assert "its checks failed: TypeError" in bad["nothing"]
     assert "ends-dist 1.2.3 cannot be used: it has ended the process that asked it" in bad["ends"]
     # A list of them has none of them look at anything.
-    listed = {b["name"]: b for b in json.loads(shell.run("backends", "--json").stdout)["backends"]}
+    listed = {b["name"]: b for b in shell.asked("backends")["backends"]}
     assert all(listed[name]["available"] for name in lines)
 
 
@@ -395,7 +353,7 @@ def test_the_doctor_tells_what_backends_look_at_and_survives_it(shell: Shell) ->
     ],
     ids=["broken", "other version", "empty"],
 )
-def test_the_doctor_names_a_broken_plugin_and_the_cause(shell: Shell, source: str, cause: str) -> None:
+def test_the_doctor_names_a_broken_plugin_and_the_cause(shell: Installing, source: str, cause: str) -> None:
     shell.install("good-dist", "good", "good_plugin", source)
     result = shell.run("doctor", "--quick", "--json")
     found = json.loads(result.stdout)
@@ -407,17 +365,14 @@ def test_the_doctor_names_a_broken_plugin_and_the_cause(shell: Shell, source: st
     assert cause in finding["text"]
 
 
-def test_the_doctor_names_both_claimants_of_a_name(shell: Shell) -> None:
-    shell.install("good-dist", "good", "good_plugin", GOOD)
-    shell.install("other-dist", "good", "good_plugin")
-    result = shell.run("doctor", "--quick")
+def test_the_doctor_names_both_claimants_of_a_name(good: Installing) -> None:
+    good.install("other-dist", "good", "good_plugin")
+    result = good.run("doctor", "--quick")
     assert result.returncode == 1
-    assert "claimed by" in result.stdout
-    assert "good-dist 1.2.3" in result.stdout
-    assert "other-dist 1.2.3" in result.stdout
+    assert all(words in result.stdout for words in ("claimed by", "good-dist 1.2.3", "other-dist 1.2.3"))
 
 
-def test_a_backend_that_does_not_work_makes_the_machine_unhealthy(shell: Shell) -> None:
+def test_a_backend_that_does_not_work_makes_the_machine_unhealthy(shell: Installing) -> None:
     source = GOOD.split("availability=")[0].rstrip().rstrip(",") + ")\n"
     shell.install("good-dist", "good", "good_plugin", source)
     result = shell.run("doctor")
@@ -425,21 +380,19 @@ def test_a_backend_that_does_not_work_makes_the_machine_unhealthy(shell: Shell) 
     assert "XX  good: two processes send and receive 1 MiB on this machine: exit code 1" in result.stdout
 
 
-def test_a_secret_that_others_can_read_is_reported(with_gloo: Shell) -> None:
+def test_a_secret_that_others_can_read_is_reported(with_gloo: Installing) -> None:
     with_gloo.run("secret", "new", "s")
     (with_gloo.folder / "s").chmod(0o644)
-    result = with_gloo.run("doctor", "--quick", RANKWISE_SECRET_FILE="s")
+    result = with_gloo.run("doctor", "--quick", env={"RANKWISE_SECRET_FILE": "s"})
     assert result.returncode == 1
     assert "the job secret cannot be used" in result.stdout
 
-
-# ---------------------------------------------------------------------- conformance
 
 #: For pytest: read only few files of the kit.
 OTHERS = "--ignore-glob=*/test_[!p]*"
 
 
-def test_the_kit_is_run_and_declared_is_shown_beside_measured(shell: Shell) -> None:
+def test_the_kit_is_run_and_declared_is_shown_beside_measured(shell: Installing) -> None:
     result = shell.run("conformance", "local", "--report", "found.json", "--", "-k", "a_message_of_nothing", OTHERS)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "1 passed" in result.stdout
@@ -449,15 +402,12 @@ def test_the_kit_is_run_and_declared_is_shown_beside_measured(shell: Shell) -> N
     assert json.loads((shell.folder / "found.json").read_text())["device"] == "cpu"
 
 
-def test_the_exit_code_of_the_kit_is_passed_on(shell: Shell) -> None:
+def test_the_exit_code_of_the_kit_is_passed_on(shell: Installing) -> None:
     nothing_selected = 5
     assert shell.run("conformance", "local", "--", "-k", "no_such_test", OTHERS).returncode == nothing_selected
 
 
-# ---------------------------------------------------------------------- demo, bench
-
-
-def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Shell) -> None:
+def test_the_demo_trains_and_says_what_was_exchanged(with_gloo: Installing) -> None:
     result = with_gloo.run("demo", "-n", "2", "--backend", "gloo", "--steps", "60")
     assert result.returncode == 0, result.stderr
     losses = {
@@ -476,7 +426,7 @@ def test_the_example_is_the_program_of_the_demo() -> None:
     assert (ROOT / "examples/data_parallel.py").read_text() == program.read_text()
 
 
-def test_bench_measures_every_operation_and_draws_curves(with_gloo: Shell) -> None:
+def test_bench_measures_every_operation_and_draws_curves(with_gloo: Installing) -> None:
     plan = ["--backend", "gloo", "--sizes", "1KiB:16KiB:4", "--iterations", "2", "--warmup", "1"]
     result = with_gloo.run("bench", "--ops", "all", *plan, "--json", "--plot", "out.svg")
     assert result.returncode == 0, result.stderr
@@ -512,11 +462,11 @@ def test_bench_says_what_to_install(
     assert sentence in err.replace("\n", " ")
 
 
-def test_the_help_groups_commands_that_are_not_there_by_what_installs_them(monkeypatch, capsys):
+def test_the_help_groups_commands_that_are_not_there_by_what_installs_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("rankwise_launch.commands.installed", lambda: {"secret": "make a job secret"})
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    told = capsys.readouterr().out
+    _, told, _ = run_here(capsys, "--help")
     assert re.search(r"^pip install rankwise-testing: adds conformance, new-backend$", told, re.MULTILINE)
     assert re.search(r"^pip install rankwise-tools: adds bench, explain, top,", told, re.MULTILINE)
     assert told.count("pip install rankwise-tools") == 1

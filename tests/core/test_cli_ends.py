@@ -12,33 +12,15 @@ import numpy as np
 import pytest
 from tests import warm
 from tests.by_reference import command
+from tests.command_line import run_here
 from tests.core.launch_programs import make_groups, ranks_of
-from tests.processes import alive, wait_until
+from tests.processes import alive, descendants, wait_until
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
-from rankwise.cli import main
-from rankwise.testing import local_world
 from rankwise_launch.launching import run_launcher
 
 TIMEOUT_S = 60
-
-
-def descendants(pid: int) -> set[int]:
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = status.read_text(errors="replace").rpartition(")")[2].split()[:2]
-        except (OSError, ValueError):
-            continue
-        if state not in "ZX":
-            parents[int(status.parent.name)] = int(parent)
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-# ---------------------------------------------------------------------- conformance
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -60,14 +42,10 @@ def test_conformance_leaves_nothing_running(tmp_path: Path, number: int) -> None
 
 def test_a_report_that_cannot_be_written_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for report in (tmp_path / "missing" / "r.json", tmp_path):
-        assert main(["conformance", "gloo", "--report", str(report)]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
+        code, out, err = run_here(capsys, "conformance", "gloo", "--report", str(report))
+        assert (code, out) == (2, "")
         assert str(report) in " ".join(err.split())
         assert "Traceback" not in err
-
-
-# ---------------------------------------------------------------------- another library's launcher
 
 
 def launch(words: list[str]) -> None:
@@ -94,8 +72,7 @@ def test_a_signal_reaches_the_foreign_launcher_and_is_the_exit_code(number: int,
     handler = "signal.SIG_DFL" if its_code is None else f"lambda *_: sys.exit({its_code})"
     program = f"import signal, sys; signal.signal({int(number)}, {handler}); print('ready')\nwhile True: signal.pause()"
     with foreign(program) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
         process.send_signal(number)
         process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 128 + number
@@ -103,52 +80,41 @@ def test_a_signal_reaches_the_foreign_launcher_and_is_the_exit_code(number: int,
 
 def test_a_foreign_launcher_does_not_outlive_this_one() -> None:
     with foreign("import os, signal; print(os.getpid())\nwhile True: signal.pause()") as process:
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
+        pid = int(process.stdout.readline())  # type: ignore[union-attr]
         process.kill()
         assert wait_until(lambda: not alive(pid), TIMEOUT_S)
 
 
-# ---------------------------------------------------------------------- arguments
-
-
 def test_explain_takes_no_latency_at_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "all_reduce", "--backend", "derived", "--alpha-us", "0"]) == 0
-    assert "Simulated with 0 us" in capsys.readouterr().out
-
-
-# ---------------------------------------------------------------------- words
+    code, told, _ = run_here(capsys, "explain", "all_reduce", "--backend", "derived", "--alpha-us", "0")
+    assert (code, "Simulated with 0 us" in told) == (0, True)
 
 
 def test_articles_fit_their_nouns() -> None:
-    with local_world(1) as ranks:
-        for value, words in ((object(), "an object is not"), ({}, "a dict is not")):
-            with pytest.raises(TypeError, match=words):
-                ranks.run(lambda value=value: dist.all_reduce(value))
+    for value, words in ((object(), "an object is not"), ({}, "a dict is not")):
+        with pytest.raises(TypeError, match=words):
+            run_local(1, lambda value=value: dist.all_reduce(value))
 
 
 @pytest.mark.parametrize("case", ["read-only", "not C-contiguous"])
+@on_ranks(2)
 def test_the_remedy_for_an_array_that_cannot_be_written_works(case: str) -> None:
-    def program() -> bool:
-        it = np.ones((4, 4))
-        if case == "read-only":
-            it.flags.writeable = False
-        else:
-            it = it[:, ::2]
-        with pytest.raises(ValueError, match=case) as caught:
-            dist.all_reduce(it)
-        assert "ascontiguousarray" not in str(caught.value)
-        steps = str(caught.value).split("`")[1::2]  # what it says, done
-        names = {"it": it, "numpy": np}
-        exec(steps[0], names)
-        dist.all_reduce(names["copy"])
-        for step in steps[1:]:
-            exec(step, names)
-        result = names["copy"] if case == "read-only" else it
-        return bool((result == 2).all())
-
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [True, True]
+    it = np.ones((4, 4))
+    if case == "read-only":
+        it.flags.writeable = False
+    else:
+        it = it[:, ::2]
+    with pytest.raises(ValueError, match=case) as caught:
+        dist.all_reduce(it)
+    assert "ascontiguousarray" not in str(caught.value)
+    steps = str(caught.value).split("`")[1::2]  # what it says, done
+    names = {"it": it, "numpy": np}
+    exec(steps[0], names)
+    dist.all_reduce(names["copy"])
+    for step in steps[1:]:
+        exec(step, names)
+    result = names["copy"] if case == "read-only" else it
+    assert bool((result == 2).all())
 
 
 @pytest.mark.parametrize(
@@ -178,21 +144,13 @@ def test_a_backend_in_a_message_is_its_name(monkeypatch: pytest.MonkeyPatch) -> 
     assert "<Backend" not in fresh.availability(dist.Backend("gloo")).reason
 
 
-# ---------------------------------------------------------------------- RANKWISE_DEBUG
-
-
 @pytest.mark.parametrize("level", ["off", "info", "detail"])
 def test_info_tells_what_is_chosen_and_why(tmp_path: Path, level: str) -> None:
     words, env = ["-m", "rankwise", "run", "-n", "2", *ranks_of(make_groups)], {**os.environ, "RANKWISE_DEBUG": level}
     run = warm.run(words, cwd=tmp_path, env=env, timeout_s=TIMEOUT_S)
     assert run.returncode == 0, run.stderr
+    told = ["meets the others at TCPStore('127.0.0.1'", "with a job secret", "gloo for cpu"]
     for rank in range(2):
-        for words in (
-            f"rank {rank} of 2",
-            "meets the others at TCPStore('127.0.0.1'",
-            "with a job secret",
-            "gloo for cpu",
-            f"rank {rank}: group 'pair' of ranks [0, 1]: gloo",
-        ):
-            mine = "\n".join(line for line in run.stderr.splitlines() if line.startswith(f"[{rank}]"))
+        mine = "\n".join(line for line in run.stderr.splitlines() if line.startswith(f"[{rank}]"))
+        for words in (*told, f"rank {rank} of 2", f"rank {rank}: group 'pair' of ranks [0, 1]: gloo"):
             assert (words in mine) == (level != "off")

@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+from tests.command_line import run_here
 from tests.core.launch_programs import ranks_of, tell
 
 from rankwise.cli import main
@@ -11,12 +12,8 @@ from rankwise_launch.options import _ANSWERS, _WITHOUT_EFFECT, add_options, to_c
 
 
 def said(capsys, *arguments):
-    """Return the exit code of a command line, and the last paragraph of what it says; it has to show nothing."""
-    try:
-        code = main(list(arguments))
-    except SystemExit as end:
-        code = end.code
-    out, err = capsys.readouterr()
+    """Return the exit code of a command line, and what it says; it has to show nothing."""
+    code, out, err = run_here(capsys, *arguments)
     assert out == ""
     return code, err.strip()
 
@@ -76,16 +73,9 @@ def test_what_was_meant_is_named_before_anything_is_shown(capsys, arguments, wor
 
 @pytest.mark.parametrize(("arguments", "asked"), [(["help"], ["--help"]), (["help", "top"], ["top", "--help"])])
 def test_help_may_be_asked_for_as_a_command(capsys, arguments, asked):
-    told = [said_out(capsys, *words) for words in (arguments, asked)]
-    assert told[0] == told[1]
-    assert told[0].startswith("usage: rankwise")
-
-
-def said_out(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    assert ended.value.code == 0
-    return capsys.readouterr().out
+    code, told, _ = run_here(capsys, *arguments)
+    assert (code, told) == run_here(capsys, *asked)[:2]
+    assert (code, told[:15]) == (0, "usage: rankwise")
 
 
 def test_a_backend_that_is_not_installed_is_named(capsys):

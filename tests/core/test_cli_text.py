@@ -21,53 +21,38 @@ from rankwise_tools.bench.plot import check_plot, write_plot
 
 
 @pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [("0", 0), ("8B", 8), ("64KiB", 65536), ("64K", 65536), ("64kb", 65536), ("1.5MiB", 3 << 19), ("1g", 1 << 30)],
+    ("function", "value", "expected"),
+    [
+        *((parse_nbytes, text, nbytes) for text, nbytes in (("0", 0), ("8B", 8), ("1.5MiB", 3 << 19), ("1g", 1 << 30))),
+        *((parse_nbytes, text, 65536) for text in ("64KiB", "64K", "64kb")),
+        *((format_nbytes, 0, "0 B"), (format_nbytes, 1023, "1023 B"), (format_nbytes, 1 << 10, "1 KiB")),
+        *((format_nbytes, 3 << 19, "1.5 MiB"), (format_nbytes, 1048565, "1 MiB"), (format_nbytes, 1 << 50, "1 PiB")),
+        *((format_seconds, 2.5, "2.5 s"), (format_seconds, 0.0125, "12.5 ms"), (format_seconds, 3e-6, "3 us")),
+        *((format_seconds, 0.0, "0 us"), (format_seconds, -0.9996e-3, "-1 ms"), (format_seconds, 12345.6, "12346 s")),
+        *((format_seconds, 2e-10, "0.2 ns"), (format_rate, 12, "12 B/s"), (format_rate, 1e3, "1 kB/s")),
+        *((format_rate, 2.5e9, "2.5 GB/s"), (format_rate, 1e12, "1 TB/s")),
+    ],
 )
-def test_sizes_are_read(text: str, nbytes: int) -> None:
-    assert parse_nbytes(text) == nbytes
+def test_figures_are_read_and_written_in_the_unit_that_suits(function, value, expected):
+    assert function(value) == expected
 
 
 @pytest.mark.parametrize("text", ["", "KiB", "-1", "1x", "nan", "inf", "1e300", "0x10"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a number of bytes"):
         parse_nbytes(text)
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1 << 10, "1 KiB"), (3 << 19, "1.5 MiB"), (1048565, "1 MiB"), (1 << 50, "1 PiB")],
-)
-def test_sizes_are_written_in_the_unit_that_suits(nbytes: int, text: str) -> None:
-    assert format_nbytes(nbytes) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        *((2.5, "2.5 s"), (0.0125, "12.5 ms"), (3e-6, "3 us"), (0.0, "0 us")),
-        *((-0.9996e-3, "-1 ms"), (12345.6, "12346 s"), (2e-10, "0.2 ns")),
-    ],
-)
-def test_times_are_written_in_the_unit_that_suits(seconds: float, text: str) -> None:
-    assert format_seconds(seconds) == text
-
-
-@pytest.mark.parametrize(("rate", "text"), [(12, "12 B/s"), (1e3, "1 kB/s"), (2.5e9, "2.5 GB/s"), (1e12, "1 TB/s")])
-def test_bandwidths_are_written_in_the_unit_that_suits(rate: float, text: str) -> None:
-    assert format_rate(rate) == text
-
-
 @pytest.mark.parametrize(("number", "text"), [(0, "0 ranks"), (1, "1 rank"), (8, "8 ranks")])
-def test_things_are_counted_as_people_do(number: int, text: str) -> None:
+def test_things_are_counted_as_people_do(number, text):
     assert counted(number, "rank") == text
 
 
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
+def test_columns_are_as_wide_as_their_widest_cell():
     assert columns([["a", "size"], ["long", "1"]], right=[1]) == "a     size\n----  ----\nlong     1"
 
 
-def test_a_plot_of_a_single_point_is_drawn(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_plot_of_a_single_point_is_drawn(tmp_path):
     path = tmp_path / "one.svg"
     write_plot(path, "<one & only>", {"a < b": [(1024.0, 1e-5, 1e8)]})
     text = path.read_text()
@@ -76,12 +61,12 @@ def test_a_plot_of_a_single_point_is_drawn(tmp_path) -> None:  # type: ignore[no
     assert not math.isnan(float(text.split('<circle cx="')[1].split('"')[0]))
 
 
-def test_other_formats_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_other_formats_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
         check_plot(tmp_path / "x.pdf")
 
 
-def test_a_png_is_drawn_by_matplotlib(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_png_is_drawn_by_matplotlib(tmp_path):
     pytest.importorskip("matplotlib")
     check_plot(tmp_path / "x.png")
     write_plot(tmp_path / "x.png", "x", {str(i): [(1.0, 1e-6, 1e6), (4096.0, 1e-3, 4e6)] for i in range(9)})

@@ -111,22 +111,10 @@ zones = (
     | st.builds(datetime.timezone, st.timedeltas(datetime.timedelta(hours=-23), datetime.timedelta(hours=23)))
 )
 hashable_leaves = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.integers(-(2**300), 2**300),
-    st.floats(allow_nan=False),
-    st.complex_numbers(allow_nan=False),
-    st.text(st.characters()),
-    st.text(st.characters(categories=["Cs", "Ll"]), max_size=4),
-    st.binary(),
-    st.dates(),
-    st.times(timezones=zones),
-    st.datetimes(timezones=zones),
-    st.timedeltas(),
-    st.decimals(allow_nan=False),
-    st.fractions(),
-    st.uuids(),
+    *(st.none(), st.booleans(), st.integers(), st.integers(-(2**300), 2**300), st.fractions(), st.uuids(), st.binary()),
+    *(st.floats(allow_nan=False), st.complex_numbers(allow_nan=False), st.decimals(allow_nan=False)),
+    *(st.dates(), st.times(timezones=zones), st.datetimes(timezones=zones), st.timedeltas()),
+    *(st.text(st.characters()), st.text(st.characters(categories=["Cs", "Ll"]), max_size=4)),
     st.builds(range, st.integers(), st.integers(), st.integers(1, 9)),
     st.text("ab/.", min_size=1).map(pathlib.PosixPath),
     st.builds(Frozen, st.text(max_size=3), st.integers()),
@@ -134,11 +122,7 @@ hashable_leaves = st.one_of(
     hnp.from_dtype(np.dtype("i2")),
 )
 leaves = st.one_of(
-    hashable_leaves,
-    st.floats(),
-    st.complex_numbers(),
-    st.decimals(),
-    st.binary().map(bytearray),
+    *(hashable_leaves, st.floats(), st.complex_numbers(), st.decimals(), st.binary().map(bytearray)),
     st.lists(st.floats(), min_size=14, max_size=18),
     st.lists(st.integers(-(2**63), 2**63), min_size=14, max_size=18),
     st.lists(st.booleans() | st.integers(0, 1), min_size=14, max_size=18),
@@ -148,15 +132,11 @@ keys = hashable_leaves | st.lists(hashable_leaves, max_size=2).map(tuple) | st.f
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists, dicts = st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=3)
+    sets, frozensets = st.sets(keys, max_size=3), st.frozensets(keys, max_size=3)
+    pairs = st.builds(Point, inner, inner), st.builds(Slotted, inner, inner)
     return st.one_of(
-        st.lists(inner, max_size=4),
-        st.lists(inner, max_size=4).map(tuple),
-        st.dictionaries(keys, inner, max_size=3),
-        st.dictionaries(keys, inner, max_size=3).map(collections.OrderedDict),
-        st.sets(keys, max_size=3),
-        st.frozensets(keys, max_size=3),
-        st.builds(Point, inner, inner),
-        st.builds(Slotted, inner, inner),
+        *(lists, lists.map(tuple), dicts, dicts.map(collections.OrderedDict), sets, frozensets, *pairs),
         st.builds(Frozen, st.text(max_size=3), inner),
     )
 
@@ -190,13 +170,7 @@ def test_objects_come_back_as_they_were(obj):
         *(fractions.Fraction(-3, 7), uuid.UUID(int=7)),
         *(pathlib.Path("/a/b"), pathlib.PurePosixPath("x"), pathlib.Path()),
         *(np.float32(1.5), np.float64(2.5), np.int8(-3), np.bool_(True), np.longdouble(1) / 3, np.complex64(1j)),
-        *(
-            np.datetime64("2020-01-01"),
-            np.datetime64("NaT", "s"),
-            np.timedelta64(3, "25s"),
-            np.str_("é\0"),
-            np.bytes_(b"\0"),
-        ),
+        *(np.datetime64("2020-01-01"), np.datetime64("NaT", "s"), np.timedelta64(3, "25s"), np.str_("é\0")),
         *(np.void(b"abc"), np.bytes_(b"\0"), np.str_(""), np.array((1, 2.5), "i4,>f8")[()], ml_dtypes.bfloat16(1.5)),
         *(np.dtype("f4"), np.dtype(">M8[25s]"), np.dtype([(("t", "x"), "i1"), ("y", "f8", (2, 3))], align=True)),
         *(np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(("<i2", (3,)))),
@@ -205,10 +179,6 @@ def test_objects_come_back_as_they_were(obj):
 )
 def test_values_at_the_edges_come_back(obj):
     assert same(obj, back(obj))
-
-
-def test_dicts_keep_their_order():
-    assert list(back({"z": 1, "a": 2, "m": 3})) == ["z", "a", "m"]
 
 
 def test_two_nans_may_be_two_keys():
@@ -222,8 +192,6 @@ def test_any_buffer_can_be_decoded_and_nothing_keeps_it(kind):
     buffer[:] = bytes(len(buffer))
     assert same(found, [b"abc", bytearray(b"abc"), np.arange(3)])
 
-
-# ---------------------------------------------------------------------- arrays
 
 DTYPES = [
     *("?", "i1", "<i2", ">i4", "u8", "f2", "f4", ">f8", "c8", "c16", "g", "G", "S5", "U3", ">U2", "V7"),
@@ -242,10 +210,7 @@ def test_every_dtype_and_shape_comes_back(dtype, shape):
     found = back(array)
     assert same(found, array)
     assert found.dtype.isalignedstruct == array.dtype.isalignedstruct
-    assert found.flags.c_contiguous
-    assert found.flags.writeable
-    assert found.flags.owndata
-    assert found.flags.aligned
+    assert all(getattr(found.flags, name) for name in ("c_contiguous", "writeable", "owndata", "aligned"))
 
 
 @given(hnp.arrays(hnp.scalar_dtypes() | hnp.array_dtypes(max_size=3), hnp.array_shapes(min_dims=0, min_side=0)))
@@ -254,16 +219,11 @@ def test_any_plain_array_comes_back(array):
     assert same(array, back(array))
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        np.asfortranarray,
-        np.transpose,
-        lambda a: a[::-1, ::2],
-        lambda a: a[1],
-        lambda a: np.broadcast_to(a, (2, *a.shape)),
-    ],
-)
+VIEWS = [np.asfortranarray, np.transpose, lambda a: a[::-1, ::2], lambda a: a[1]]
+VIEWS += [lambda a: np.broadcast_to(a, (2, 4, 6))]
+
+
+@pytest.mark.parametrize("view", VIEWS)
 def test_views_arrive_with_their_content_in_c_order(view):
     array = view(np.arange(24, dtype="i4").reshape(4, 6))
     array.flags.writeable = False
@@ -285,20 +245,12 @@ def test_a_dtype_of_ml_dtypes_is_known_only_where_that_is_imported(monkeypatch):
     assert "ml_dtypes" not in sys.modules
 
 
-# ---------------------------------------------------------------------- dataclasses
-
-
 def test_a_dataclass_arrives_by_its_fields_without_running_its_code():
     sent = Derived([1], 2, factor=3)
+    sent.note = "what is no field stays behind"
     found = back(sent)
-    assert (found.x, found.y, found.total) == ([1, 1, 1], 2, ([1, 1, 1], 2))
+    assert vars(found) == {"x": [1, 1, 1], "y": 2, "total": ([1, 1, 1], 2)}
     assert type(found) is Derived
-
-
-def test_what_is_no_field_stays_behind():
-    point = Point(1)
-    point.note = "here"
-    assert not hasattr(back(point), "note")
 
 
 def test_of_classes_of_one_name_the_last_one_is_meant():
@@ -338,12 +290,8 @@ def test_the_main_module_of_a_spawned_process_is_the_main_module():
     sent = dataclasses.make_dataclass("Main", ["x"], namespace={"__module__": "__mp_main__"})
     received = dataclasses.make_dataclass("Main", ["x"], namespace={"__module__": "__main__"})
     data = encode(sent(1))
-    register_dataclass(received)
+    assert register_dataclass(received) is received
     assert type(decode(data)) is received
-
-
-def test_register_dataclass_is_a_decorator():
-    assert register_dataclass(Point) is Point
 
 
 @dataclasses.dataclass
@@ -357,20 +305,14 @@ def test_registering_what_cannot_travel_by_fields_is_a_mistake(cls):
         register_dataclass(cls)
 
 
-# ---------------------------------------------------------------------- refusals
-
-
 def cyclic() -> list[Any]:
     loop: list[Any] = []
     loop.append(loop)
     return loop
 
 
-class FakeCuPy:
-    """Stands where no GPU is: all that the codec looks at is the module of the type."""
-
-
-FakeCuPy.__module__ = "cupy"
+#: Stands where no GPU is: all that the codec looks at is the module of the type.
+FakeCuPy = type("FakeCuPy", (), {"__module__": "cupy"})
 
 
 @pytest.mark.parametrize(

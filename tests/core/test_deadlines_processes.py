@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from tests import warm
 from tests.by_reference import command, returned
+from tests.processes import free_port
 
 import rankwise as dist
 
@@ -76,8 +77,7 @@ def test_the_error_comes_at_the_deadline_and_names_the_missing(
     act: Callable[..., None], which: int, expected: str
 ) -> None:
     context = get_context("fork")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     reader, writer = context.Pipe(duplex=False)
     ranks = [which] if act is alone else [0, 1]
     more = () if act is alone else (which,)

@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -86,16 +86,9 @@ def on_ranks(size, function):
     return results, wires
 
 
-def counts_of(kind, size):
-    return {
-        "equal": [4] * size,
-        "unequal": [3 * i + 1 for i in range(size)],
-        "some zero": [0 if i % 2 == 0 else 5 for i in range(size)],
-        "all zero": [0] * size,
-    }[kind]
-
-
-KINDS = ["equal", "unequal", "some zero", "all zero"]
+def all_counts(size):
+    """Return how many elements the parts of some ranks may have: equally many, not so, some none, and all none."""
+    return [4] * size, [3 * i + 1 for i in range(size)], [0 if i % 2 == 0 else 5 for i in range(size)], [0] * size
 
 
 def data(dtype, count, seed):
@@ -135,22 +128,21 @@ def force(monkeypatch, names):
     monkeypatch.setattr(derived, "algorithm", forced)
 
 
+UFUNCS = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
+UFUNCS |= {"BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
+
+
 def expected_reduction(op, arrays):
-    ufunc = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
-    ufunc |= {"BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = ufunc[op.name](total, array)
-    return total
+    return reduce(UFUNCS[op.name], arrays)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, family in ALGORITHMS.items() for name in family])
 def test_every_algorithm_gives_what_numpy_gives(op, name, size, monkeypatch):
     force(monkeypatch, {op: name})
-    for kind in KINDS:
+    for counts in all_counts(size):
         for layout in layouts_of(op):
-            CHECKS[op](size, np.dtype("i8"), counts_of(kind, size), layout)
+            CHECKS[op](size, np.dtype("i8"), counts, layout)
 
 
 MOVES = ("broadcast", "all_gather", "gather", "scatter", "all_to_all")
@@ -174,22 +166,41 @@ def given_only(array):
     return copy
 
 
+def laid_out(contents, layout):
+    """Return parts with some contents, which must not be written to."""
+    parts = layouts(contents[0].dtype, [content.size for content in contents])[layout]
+    for part, content in zip(parts, contents, strict=True):
+        part.view(np.uint8)[...] = content.view(np.uint8)
+        part.flags.writeable = False
+    return parts
+
+
 def same_bytes(array, wanted):
     assert array.dtype == wanted.dtype
     assert array.tobytes() == wanted.tobytes()
 
 
-def check_broadcast(size, dtype, counts, layout):
-    for root in range(size):
-        given = [data(dtype, sum(counts), rank) for rank in range(size)]
+def all_same_bytes(arrays, wanted):
+    for array, content in zip(arrays, wanted, strict=True):
+        same_bytes(array, content)
 
-        def call(comm, deadline, root=root, given=given):
-            array = given_only(given[root]) if comm.rank == root else given[comm.rank]
-            derived.broadcast(comm, array, root, deadline)
-            return array
 
-        for array in on_ranks(size, call)[0]:
-            same_bytes(array, given[root])
+def from_each_root(check):
+    """Have a check made for each root."""
+    return lambda size, *terms: [check(size, *terms, root) for root in range(size)]
+
+
+@from_each_root
+def check_broadcast(size, dtype, counts, layout, root):
+    given = [data(dtype, sum(counts), rank) for rank in range(size)]
+
+    def call(comm, deadline):
+        array = given_only(given[root]) if comm.rank == root else given[comm.rank]
+        derived.broadcast(comm, array, root, deadline)
+        return array
+
+    for array in on_ranks(size, call)[0]:
+        same_bytes(array, given[root])
 
 
 def check_all_reduce(size, dtype, counts, layout):
@@ -204,18 +215,18 @@ def check_all_reduce(size, dtype, counts, layout):
         np.testing.assert_array_equal(array, sum(given))
 
 
-def check_reduce(size, dtype, counts, layout):
-    for root in range(size):
-        given = [data(dtype, sum(counts), rank) for rank in range(size)]
+@from_each_root
+def check_reduce(size, dtype, counts, layout, root):
+    given = [data(dtype, sum(counts), rank) for rank in range(size)]
 
-        def call(comm, deadline, root=root, given=given):
-            array = given[comm.rank].copy()
-            array.flags.writeable = comm.rank == root
-            derived.reduce(comm, array, ReduceOp.SUM, root, deadline)
-            return array
+    def call(comm, deadline):
+        array = given[comm.rank].copy()
+        array.flags.writeable = comm.rank == root
+        derived.reduce(comm, array, ReduceOp.SUM, root, deadline)
+        return array
 
-        for rank, array in enumerate(on_ranks(size, call)[0]):
-            np.testing.assert_array_equal(array, sum(given) if rank == root else given[rank])
+    for rank, array in enumerate(on_ranks(size, call)[0]):
+        np.testing.assert_array_equal(array, sum(given) if rank == root else given[rank])
 
 
 def check_all_gather(size, dtype, counts, layout):
@@ -227,54 +238,42 @@ def check_all_gather(size, dtype, counts, layout):
         return parts
 
     for parts in on_ranks(size, call)[0]:
-        for part, wanted in zip(parts, given, strict=True):
-            same_bytes(part, wanted)
+        all_same_bytes(parts, given)
 
 
-def check_gather(size, dtype, counts, layout):
-    for root in range(size):
-        given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
+@from_each_root
+def check_gather(size, dtype, counts, layout, root):
+    given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
 
-        def call(comm, deadline, root=root, given=given):
-            parts = layouts(dtype, counts)[layout] if comm.rank == root else None
-            derived.gather(comm, parts, given_only(given[comm.rank]), root, counts, deadline)
-            return parts
+    def call(comm, deadline):
+        parts = layouts(dtype, counts)[layout] if comm.rank == root else None
+        derived.gather(comm, parts, given_only(given[comm.rank]), root, counts, deadline)
+        return parts
 
-        for part, wanted in zip(on_ranks(size, call)[0][root], given, strict=True):
-            same_bytes(part, wanted)
+    all_same_bytes(on_ranks(size, call)[0][root], given)
 
 
-def check_scatter(size, dtype, counts, layout):
-    for root in range(size):
-        given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
+@from_each_root
+def check_scatter(size, dtype, counts, layout, root):
+    given = [data(dtype, count, rank) for rank, count in enumerate(counts)]
 
-        def call(comm, deadline, root=root, given=given):
-            parts = None
-            if comm.rank == root:
-                parts = layouts(dtype, counts)[layout]
-                for part, content in zip(parts, given, strict=True):
-                    part.view(np.uint8)[...] = content.view(np.uint8)
-                    part.flags.writeable = False
-            array = np.zeros(counts[comm.rank], dtype)
-            derived.scatter(comm, array, parts, root, counts, deadline)
-            return array
+    def call(comm, deadline):
+        parts = laid_out(given, layout) if comm.rank == root else None
+        array = np.zeros(counts[comm.rank], dtype)
+        derived.scatter(comm, array, parts, root, counts, deadline)
+        return array
 
-        for array, wanted in zip(on_ranks(size, call)[0], given, strict=True):
-            same_bytes(array, wanted)
+    all_same_bytes(on_ranks(size, call)[0], given)
 
 
 def check_reduce_scatter(size, dtype, counts, layout):
     given = [[data(dtype, count, 10 * rank + i) for i, count in enumerate(counts)] for rank in range(size)]
 
     def call(comm, deadline):
-        parts = layouts(dtype, counts)[layout]
-        for part, content in zip(parts, given[comm.rank], strict=True):
-            part[...] = content
-            part.flags.writeable = False
+        parts = laid_out(given[comm.rank], layout)
         array = np.zeros(counts[comm.rank], dtype)
         derived.reduce_scatter(comm, array, parts, ReduceOp.SUM, deadline)
-        for part, content in zip(parts, given[comm.rank], strict=True):
-            np.testing.assert_array_equal(part, content)
+        all_same_bytes(parts, given[comm.rank])
         return array
 
     for rank, array in enumerate(on_ranks(size, call)[0]):
@@ -292,8 +291,7 @@ def check_all_to_all(size, dtype, counts, layout):
         return outs
 
     for rank, outs in enumerate(on_ranks(size, call)[0]):
-        for source, out in enumerate(outs):
-            same_bytes(out, given[source][rank])
+        all_same_bytes(outs, [row[rank] for row in given])
 
 
 def check_barrier(size, dtype, counts, layout):
@@ -307,17 +305,7 @@ def check_barrier(size, dtype, counts, layout):
     assert on_ranks(size, call)[0] == [size] * size
 
 
-CHECKS = {
-    "broadcast": check_broadcast,
-    "all_reduce": check_all_reduce,
-    "reduce": check_reduce,
-    "all_gather": check_all_gather,
-    "gather": check_gather,
-    "scatter": check_scatter,
-    "reduce_scatter": check_reduce_scatter,
-    "all_to_all": check_all_to_all,
-    "barrier": check_barrier,
-}
+CHECKS = {op: globals()[f"check_{op}"] for op in ALGORITHMS}
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u4", "f2", "f4", "f8", "c8", ">f8"])
@@ -354,13 +342,11 @@ def test_average_and_premultiplied_sum(op, name, size, monkeypatch):
 
     def call(comm, deadline, reduce_op):
         array, out = given[comm.rank].copy(), np.zeros(2)
-        if op == "all_reduce":
-            derived.all_reduce(comm, array, reduce_op(comm.rank), deadline)
-        elif op == "reduce":
-            derived.reduce(comm, array, reduce_op(comm.rank), size - 1, deadline)
-        else:
+        if op == "reduce_scatter":
             derived.reduce_scatter(comm, out, split(array, [2] * size), reduce_op(comm.rank), deadline)
             return out
+        root = [size - 1] if op == "reduce" else []
+        getattr(derived, op)(comm, array, reduce_op(comm.rank), *root, deadline)
         return array
 
     def reduced(reduce_op):
@@ -439,18 +425,15 @@ def test_arrays_of_any_shape(shape, size):
     def call(comm, deadline):
         mine = np.full(shape, comm.rank + 1.0)
         total, copied, only = mine.copy(), mine.copy(), mine.copy()
+        own, back = np.zeros(shape), np.zeros(shape)
+        parts, outs, root_parts = ([np.zeros(shape) for _ in range(size)] for _ in range(3))
         derived.all_reduce(comm, total, ReduceOp.SUM, deadline)
         derived.broadcast(comm, copied, size - 1, deadline)
         derived.reduce(comm, only, ReduceOp.SUM, 0, deadline)
-        parts = [np.zeros(shape) for _ in range(size)]
         derived.all_gather(comm, parts, mine, deadline)
-        outs = [np.zeros(shape) for _ in range(size)]
         derived.all_to_all(comm, outs, parts, deadline)
-        own = np.zeros(shape)
         derived.reduce_scatter(comm, own, parts, ReduceOp.SUM, deadline)
-        back = np.zeros(shape)
-        counts = [mine.size] * size
-        root_parts = [np.zeros(shape) for _ in range(size)] if comm.rank == 0 else None
+        counts, root_parts = [mine.size] * size, root_parts if comm.rank == 0 else None
         derived.gather(comm, root_parts, mine, 0, counts, deadline)
         derived.scatter(comm, back, root_parts, 0, counts, deadline)
         return total, copied, only, parts, outs, own, back
@@ -506,27 +489,21 @@ def test_in_place_gather_scatter_and_reduce_scatter():
 
 def odd_views(kind):
     """Return four parts of two int32 each, in memory that is not an ordinary array of int32 in this order."""
-    if kind == "bytes":
-        return split(np.frombuffer(bytearray(32), "i4"), [2] * 4)
-    if kind == "unaligned":
-        return split(np.zeros(9, "i4").view("u1")[1:33].view("i4"), [2] * 4)
-    if kind == "columns":
-        return [np.asfortranarray(np.zeros((2, 4), "i4"))[:, i] for i in range(4)]
-    if kind == "columns of one matrix":
-        matrix = np.zeros((2, 4), "i4", order="F")
-        return [matrix[:, i] for i in range(4)]
-    if kind == "reversed":
-        return split(np.zeros(8, "i4"), [2] * 4)[::-1]
-    if kind == "rows":
-        return list(np.zeros((4, 2), "i4"))
-    if kind == "gaps":
-        return [row[1:3] for row in np.zeros((4, 4), "i4")]
-    return split(np.zeros(6, "i8").view("i4")[3:11], [2] * 4)
+    pairs = [2] * 4
+    return {
+        "bytes": split(np.frombuffer(bytearray(32), "i4"), pairs),
+        "unaligned": split(np.zeros(9, "i4").view("u1")[1:33].view("i4"), pairs),
+        "columns": [np.asfortranarray(np.zeros((2, 4), "i4"))[:, i] for i in range(4)],
+        "columns of one matrix": list(np.zeros((2, 4), "i4", order="F").T),
+        "reversed": split(np.zeros(8, "i4"), pairs)[::-1],
+        "rows": list(np.zeros((4, 2), "i4")),
+        "gaps": [row[1:3] for row in np.zeros((4, 4), "i4")],
+        "wider base": split(np.zeros(6, "i8").view("i4")[3:11], pairs),
+    }[kind]
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["bytes", "unaligned", "columns", "columns of one matrix", "reversed", "rows", "gaps", "wider base"],
+    "kind", ["bytes", "unaligned", "columns", "columns of one matrix", "reversed", "rows", "gaps", "wider base"]
 )
 def test_parts_in_odd_places_of_memory(kind, monkeypatch):
     """Bruck's algorithm and the trees join parts that are neighbours in memory into one message."""

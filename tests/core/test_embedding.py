@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import free_port
+from tests.ranks import pool_of
+from tests.threads import on_ranks, within
 
 import rankwise as dist
 from rankwise import ProcessGroup, secret
-from rankwise.testing import local_world
 from rankwise_testing import RankPool
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
@@ -23,10 +24,7 @@ SIZE = 3
 TIMEOUT_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(SIZE) as pool:
-        yield pool
+pool = pool_of(SIZE)
 
 
 def me() -> int:
@@ -34,9 +32,8 @@ def me() -> int:
 
 
 def make(store: Any, name: str = "team", **more: Any) -> ProcessGroup:
-    return ProcessGroup.create(
-        **{"store": store, "name": name, "rank": me(), "size": SIZE, "backend": "gloo", "timeout": TIMEOUT_S, **more}
-    )
+    terms = {"rank": me(), "size": SIZE, "backend": "gloo", "timeout": TIMEOUT_S, **more}
+    return ProcessGroup.create(store=store, name=name, **terms)
 
 
 def own_address() -> str:
@@ -68,12 +65,10 @@ def two_jobs(secrets: list[bytes], ports: list[int]) -> list[float]:
 def test_one_process_holds_groups_of_several_jobs(pool: RankPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
     secrets = [secret.new(), secret.new()]
-    stores = [dist.TCPStore(own_address(), is_master=True, secret=mine) for mine in secrets]
-    try:
-        told = pool.run(two_jobs, [bytes(mine) for mine in secrets], [store.port for store in stores])
-    finally:
-        for store in stores:
-            store.close()
+    with ExitStack() as served:
+        serve = [dist.TCPStore(own_address(), is_master=True, secret=mine) for mine in secrets]
+        ports = [served.enter_context(store).port for store in serve]
+        told = pool.run(two_jobs, [bytes(mine) for mine in secrets], ports)
     assert [sums[:4] for sums in told] == [[6.0, 6.0, 12.0, 12.0]] * SIZE
 
 
@@ -111,12 +106,9 @@ def test_ranks_that_were_given_different_secrets_do_not_connect(pool: RankPool, 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_nobody_at_an_address_is_told_at_once(host: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    began = time.monotonic()
-    with pytest.raises(dist.DistNetworkError, match="nobody listens there"):
+    port = free_port()
+    with within(TIMEOUT_S / 2), pytest.raises(dist.DistNetworkError, match="nobody listens there"):
         dist.TCPStore(host, port, wait_for_server=False, timeout=TIMEOUT_S)
-    assert time.monotonic() - began < TIMEOUT_S / 2
     with pytest.raises(dist.DistTimeoutError, match="nobody listens there"):
         dist.TCPStore(host, port, timeout=0.3)
 
@@ -189,28 +181,22 @@ def test_an_abort_ends_the_calls_of_all_ranks_and_is_told(pool: RankPool) -> Non
             assert set(pair) == {"group 'team' was aborted on rank 1 as its job was cancelled"}
 
 
+@on_ranks(2)
 def test_only_another_member_can_be_reported() -> None:
-    def program() -> None:
-        for rank in (dist.get_rank(), 7):
-            with pytest.raises(ValueError, match="no other member"):
-                dist.group.WORLD.report_death(rank, "?")
-
-    with local_world(2) as world:
-        world.run(program)
+    for rank in (dist.get_rank(), 7):
+        with pytest.raises(ValueError, match="no other member"):
+            dist.group.WORLD.report_death(rank, "?")
 
 
+@on_ranks(2)
 def test_a_report_among_threads_ends_the_group_too() -> None:
-    def program() -> None:
-        heard: list[dist.DistError] = []
-        group = dist.group.WORLD
-        group.on_failure(heard.append)
-        group.report_death(1 - dist.get_rank(), "its thread is lost")
-        with pytest.raises(dist.PeerDiedError, match="its thread is lost"):
-            dist.all_reduce(np.ones(3))
-        assert len(heard) == 1
-
-    with local_world(2) as world:
-        world.run(program)
+    heard: list[dist.DistError] = []
+    group = dist.group.WORLD
+    group.on_failure(heard.append)
+    group.report_death(1 - dist.get_rank(), "its thread is lost")
+    with pytest.raises(dist.PeerDiedError, match="its thread is lost"):
+        dist.all_reduce(np.ones(3))
+    assert len(heard) == 1
 
 
 def test_secrets_are_made_shown_to_nobody_and_read_again() -> None:

@@ -3,10 +3,10 @@
 import logging
 import random
 import signal
-import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.threads import at_once, within
 
 from rankwise.basics.ending import Ending
 from rankwise.basics.work import FutureWork
@@ -46,14 +46,6 @@ def interrupted():
     signal.signal(signal.SIGALRM, before)
 
 
-def in_a_thread(function):
-    """Run a function in a thread, which must end soon."""
-    thread = threading.Thread(target=function, daemon=True)
-    thread.start()
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive(), "it stands still"
-
-
 def test_only_the_first_telling_counts():
     ending = Ending()
     assert not ending.wait(0)
@@ -64,16 +56,11 @@ def test_only_the_first_telling_counts():
 
 
 def test_all_who_wait_are_woken_at_once():
-    ending, woken = Ending(), []
-    threads = [threading.Thread(target=lambda: woken.append(ending.wait(PATIENCE_S)), daemon=True) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    began = time.monotonic()
-    ending.tell()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert woken == [True] * 5
-    assert time.monotonic() - began < LEEWAY_S
+    ending = Ending()
+    with ThreadPoolExecutor(5) as threads, within(LEEWAY_S):
+        waiting = [threads.submit(ending.wait, PATIENCE_S) for _ in range(5)]
+        ending.tell()
+        assert [each.result(PATIENCE_S) for each in waiting] == [True] * 5
 
 
 def test_a_wait_that_ends_early_leaves_nothing_behind():
@@ -107,7 +94,7 @@ def test_an_interrupted_wait_does_not_keep_a_work_from_ending(interrupted):
     for _ in range(TRIALS):
         work = FutureWork()
         interrupted(lambda work=work: wait(work))
-        in_a_thread(work.succeed)
+        at_once(work.succeed, [None], PATIENCE_S)
         assert work.wait(PATIENCE_S)
 
 
@@ -126,5 +113,5 @@ def test_an_interrupt_does_not_keep_the_turn(interrupted):
     for _ in range(TRIALS):
         interrupted(call)
         assert order.turn.holder is None
-        in_a_thread(lambda: order.drain(5))
+        at_once(order.drain, [5], PATIENCE_S)
     order.close()

@@ -6,13 +6,13 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from tests.processes import free_port
+from tests.ranks import pool_of
 
 import rankwise as dist
 from rankwise.groups import handshake
 from rankwise.groups.world import current
 from rankwise.store import FileStore, TCPStore
-from rankwise_testing import RankPool
+from rankwise_testing import run_ranks
 
 PATIENCE_S = 120.0
 LEEWAY_S = 2.5
@@ -20,10 +20,7 @@ LEEWAY_S = 2.5
 SIZE = 3
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with RankPool(SIZE) as pool:
-        yield pool
+pool = pool_of(SIZE)
 
 
 def keys():
@@ -63,9 +60,7 @@ def make_and_destroy(address, lives):
     return before, after, remembered, time.monotonic() - begin
 
 
-@pytest.mark.parametrize("scheme", ["tcp", "file"])
-def test_groups_leave_no_keys_behind(pool, scheme, tmp_path):
-    address = f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"file://{tmp_path}/store"
+def test_groups_leave_no_keys_behind(pool, address):
     for before, after, remembered, leaving_s in pool.run(make_and_destroy, address, 10, timeout=PATIENCE_S):
         assert after == before
         assert remembered <= 33
@@ -96,9 +91,7 @@ def look_late(address):
     return before, after
 
 
-@pytest.mark.parametrize("scheme", ["tcp", "file"])
-def test_a_group_may_be_gone_before_a_rank_that_is_not_in_it_has_looked(pool, scheme, tmp_path):
-    address = f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"file://{tmp_path}/store"
+def test_a_group_may_be_gone_before_a_rank_that_is_not_in_it_has_looked(pool, address):
     for before, after in pool.run(look_late, address, timeout=PATIENCE_S):
         assert after == before
 
@@ -120,9 +113,9 @@ def test_lives_in_a_given_store_leave_one_key_behind(pool, tmp_path):
     assert pool.run(live_in_a_given_store, str(tmp_path / "store"), 5, timeout=PATIENCE_S) == SIZE * [["life"]]
 
 
-def destroy_where_the_host_is_gone(port):
+def destroy_where_the_host_is_gone(address):
     rank = int(os.environ["RANK"])
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=SIZE, timeout=30)
+    dist.init_process_group("gloo", address, rank=rank, world_size=SIZE, timeout=30)
     group = dist.new_group([1, 2])
     dist.barrier()
     if rank == 0:
@@ -135,9 +128,8 @@ def destroy_where_the_host_is_gone(port):
     return time.monotonic() - begin
 
 
-def test_a_group_can_be_destroyed_when_the_store_is_gone():
-    with RankPool(SIZE) as pool:
-        assert max(pool.run(destroy_where_the_host_is_gone, free_port(), timeout=PATIENCE_S)) < 2 * LEEWAY_S
+def test_a_group_can_be_destroyed_when_the_store_is_gone(tcp_address):
+    assert max(run_ranks(destroy_where_the_host_is_gone, SIZE, tcp_address, timeout=PATIENCE_S)) < 2 * LEEWAY_S
 
 
 def test_a_prefix_is_deleted_with_all_that_is_under_it(tmp_path):

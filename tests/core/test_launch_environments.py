@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests import warm
-from tests.processes import free_port
+from tests.processes import free_port, variables
 
 import rankwise
 from rankwise.backends.registry import registry
@@ -35,10 +35,9 @@ LAUNCHERS = {
 }
 
 
-def variables(launcher: str, rank: int, job: int) -> dict[str, str]:
+def set_by(launcher: str, rank: int, job: int) -> dict[str, str]:
     """Return what a launcher sets for a rank of a job."""
-    words = LAUNCHERS[launcher].format(rank=rank, job=job, before=job - 1).split()
-    return dict(word.split("=") for word in words)
+    return variables(LAUNCHERS[launcher].format(rank=rank, job=job, before=job - 1))
 
 
 def free_job(launcher: str) -> int:
@@ -46,7 +45,7 @@ def free_job(launcher: str) -> int:
     for _ in range(100):
         job = free_port()
         try:
-            with socket.create_server(("127.0.0.1", from_environment(env=variables(launcher, 0, job)).master_port)):
+            with socket.create_server(("127.0.0.1", from_environment(env=set_by(launcher, 0, job)).master_port)):
                 return job
         except OSError:
             continue
@@ -62,7 +61,7 @@ def test_the_environment_of_a_launcher_is_enough(launcher: str) -> None:
         pytest.skip(f"gloo: {registry.availability('gloo').reason}")
     job = free_job(launcher)
     ranks = [
-        warm.start([str(ROOT / "examples/hello.py")], env={**plain, **variables(launcher, rank, job)})
+        warm.start([str(ROOT / "examples/hello.py")], env={**plain, **set_by(launcher, rank, job)})
         for rank in range(SIZE)
     ]
     try:

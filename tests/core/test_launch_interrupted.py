@@ -77,7 +77,6 @@ def test_each_rank_says_a_line_after_ctrl_c(tmp_path, level, lines):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
     words = ["-m", "rankwise", "run", "-n", "2", *ranks_of(be_interrupted)]
     with warm.start(words, cwd=tmp_path, env={**kept, "RANKWISE_DEBUG": level}) as launcher:
-        assert launcher.stdout is not None
         assert launcher.stdout.readline() == "[0]: waiting\n"
         launcher.send_signal(signal.SIGINT)
         _, errors = launcher.communicate(timeout=PATIENCE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -12,17 +11,16 @@ from typing import Any
 import pytest
 from tests import warm
 from tests.by_reference import command
+from tests.command_line import Shell
 from tests.core import launch_programs as programs
 from tests.core.launch_programs import ranks_of
 
-import rankwise
 from rankwise.cli import main
 from rankwise_launch.config import STDERR, STDOUT
 from rankwise_launch.output import _LONGEST_LINE_NBYTES, Console, LineStream, Tail
 from rankwise_launch.sink import LogFile
 
 TIMEOUT_S = 60
-SOURCE = str(Path(rankwise.__file__).parents[1])
 
 
 class Recorder(Console):
@@ -41,12 +39,7 @@ class Recorder(Console):
 
 
 def run(folder: Path, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_SECRET")}
-    words = ["-m", "rankwise", "run", *arguments]
-    return warm.run(words, cwd=folder, env={**env, "PYTHONPATH": SOURCE}, timeout_s=TIMEOUT_S, **settings)
-
-
-# ---------------------------------------------------------------------- bounds
+    return Shell(folder, TIMEOUT_S).run("run", *arguments, **settings)
 
 
 def test_output_without_newlines_is_bounded_and_passed_on_in_full() -> None:
@@ -84,9 +77,6 @@ def test_lines_come_out_as_they_went_in_however_they_were_cut() -> None:
         stream.close()
         assert b"".join(console.lines) == text + b"\n"
         assert list(stream.tail) == text.split(b"\n")
-
-
-# ---------------------------------------------------------------------- full disks
 
 
 def test_a_log_on_a_full_disk_is_named_once_and_given_up() -> None:
@@ -149,9 +139,6 @@ def test_a_console_on_a_full_disk_does_not_end_the_ranks(tmp_path: Path, sink: s
         assert result.stderr.count("cannot write to standard output: the disk is full") == 1
 
 
-# ---------------------------------------------------------------------- whose logs
-
-
 def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
     for text in ("first", "second", "third"):
         result = run(tmp_path, "--log-dir", "logs", "--run-id", "same", *ranks_of(programs.say, text))
@@ -161,9 +148,6 @@ def test_two_runs_of_one_name_have_logs_of_their_own(tmp_path: Path) -> None:
     assert logs == {f"same/{tail}": "first\n", f"same.2/{tail}": "second\n", f"same.3/{tail}": "third\n"}
     assert "logs in" in result.stderr
     assert "same.3" in result.stderr
-
-
-# ---------------------------------------------------------------------- last words
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGFPE", "SIGBUS", "SIGABRT"])

@@ -7,16 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests import warm
+from tests.command_line import Shell
 
 import rankwise
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 TIMEOUT_S = 60
-SOURCE = str(Path(rankwise.__file__).parents[1])
 
 #: Tells what a program can know of how it has been started.
 TELLING = """
@@ -54,29 +54,25 @@ inner()
 """
 
 
-class Runner:
+class Runner(Shell):
     """Runs the launcher in a folder of its own, with and without `--preload`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
     def script(self, text: str, name: str = "script.py") -> str:
         (self.folder / name).write_text(text)
         return name
 
-    def run(self, *words: str, preload: str = "", stdin: str = "") -> subprocess.CompletedProcess[str]:
-        more = ["--preload", preload] if preload else []
-        env = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-        words = ("-m", "rankwise", "run", *more, *words)
-        return warm.run(words, cwd=self.folder, env=env, given=stdin, timeout_s=TIMEOUT_S)
+    def start(self, *words: str, preload: str = "", **settings: Any) -> Any:
+        return super().start("run", *(["--preload", preload] if preload else []), *words, **settings)
 
-    def both(self, *words: str, **settings: str) -> tuple[subprocess.CompletedProcess[str], ...]:
+    def both(self, *words: str, **settings: Any) -> tuple[subprocess.CompletedProcess[str], ...]:
         return self.run(*words, **settings), self.run(*words, preload="json,rankwise", **settings)
 
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    return Runner(tmp_path)
+    made = Runner(tmp_path, TIMEOUT_S)
+    made.environment["OMP_NUM_THREADS"] = "1"  # a library that starts threads cannot be preloaded
+    return made
 
 
 def lines(text: str) -> list[str]:
@@ -92,7 +88,7 @@ def without_places(text: str) -> list[str]:
 def test_a_forked_rank_sees_what_it_would_see_by_itself(runner: Runner, words: list[str]) -> None:
     runner.script(TELLING)
     (runner.folder / "folder").mkdir()
-    plain, forked = runner.both("-n", "2", *words, stdin="typed in")
+    plain, forked = runner.both("-n", "2", *words, given="typed in")
     assert plain.returncode == forked.returncode == 0, forked.stderr
     assert lines(forked.stdout) == lines(plain.stdout)
     assert lines(forked.stderr) == lines(plain.stderr)
@@ -175,9 +171,7 @@ def test_only_python_files_are_preloaded_for(runner: Runner) -> None:
 def test_ctrl_c_and_the_death_of_the_launcher_leave_nothing(runner: Runner) -> None:
     runner.script("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     for number in (signal.SIGINT, signal.SIGKILL):
-        words = ["-m", "rankwise", "run", "-n", "2", "--preload", "json", "script.py"]
-        with warm.start(words, cwd=runner.folder, env={**os.environ, "PYTHONPATH": SOURCE}) as launcher:
-            assert launcher.stdout is not None
+        with runner.start("-n", "2", "script.py", preload="json") as launcher:
             pids = [int(launcher.stdout.readline().split()[-1]) for _ in range(2)]
             descriptors = [os.pidfd_open(pid) for pid in pids] if hasattr(os, "pidfd_open") else []
             launcher.send_signal(number)
@@ -234,15 +228,9 @@ if __name__ == "__main__":
 
 def test_spawn_has_the_fork_server_import_modules_once(runner: Runner) -> None:
     runner.script("import os; PID = os.getpid()", "once.py")
-    path = f"{runner.folder}:{SOURCE}"
-    done = subprocess.run(
-        [sys.executable, runner.script(SPAWNING, "spawning.py"), str(runner.folder)],
-        cwd=runner.folder,
-        env={**{k: v for k, v in os.environ.items() if k != "RANK"}, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    words = [sys.executable, runner.script(SPAWNING, "spawning.py"), str(runner.folder)]
+    env = {**runner.environment, "PYTHONPATH": os.pathsep.join(runner.path)}
+    done = subprocess.run(words, cwd=runner.folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.stdout == "well\n", done.stderr
 
 

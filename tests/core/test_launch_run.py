@@ -10,39 +10,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests import warm
+from tests.command_line import Shell, run_here
 from tests.core import launch_programs as programs
 from tests.core.launch_programs import ranks_of
 from tests.processes import alive, wait_until
 
-import rankwise
-from rankwise.cli import main
-
 TIMEOUT_S = 30
 LEEWAY_S = 1.5
-SOURCE = str(Path(rankwise.__file__).parents[1])
 
 
-class Launcher:
+class Launcher(Shell):
     """Runs the launcher in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environment = {**os.environ, "PYTHONPATH": SOURCE}
-        for name in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
-            self.environment.pop(name, None)
-
-    def start(self, *arguments: str) -> warm.Process:
-        return warm.start(["-m", "rankwise", "run", *arguments], cwd=self.folder, env=self.environment)
-
-    def run(
-        self, *arguments: str, module: str = "rankwise", given: str = "", **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        words = ["-m", module, *(["run"] if module == "rankwise" else []), *arguments]
-        env = {**self.environment, **variables}
-        return warm.run(words, cwd=self.folder, env=env, given=given, timeout_s=TIMEOUT_S)
+    def start(self, *arguments: str, module: str = "rankwise", **settings: Any) -> Any:
+        return super().start(*(["run"] if module == "rankwise" else []), *arguments, module=module, **settings)
 
     def pids(self) -> list[int]:
         return [int(word) for path in self.folder.glob("pids-*") for word in path.read_text().split()]
@@ -50,15 +34,7 @@ class Launcher:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Launcher:
-    return Launcher(tmp_path)
-
-
-def exit_code(arguments: list[str]) -> object:
-    """Run a command line in this process."""
-    try:
-        return main(arguments)
-    except SystemExit as end:
-        return end.code
+    return Launcher(tmp_path, TIMEOUT_S)
 
 
 def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launcher) -> None:
@@ -74,7 +50,7 @@ def test_every_rank_finds_its_place_in_the_variables_of_torchrun(launcher: Launc
 
 
 def test_a_thread_count_that_is_set_is_left_alone(launcher: Launcher) -> None:
-    result = launcher.run("-n", "2", *ranks_of(programs.tell, "OMP_NUM_THREADS"), OMP_NUM_THREADS="7")
+    result = launcher.run("-n", "2", *ranks_of(programs.tell, "OMP_NUM_THREADS"), env={"OMP_NUM_THREADS": "7"})
     assert sorted(result.stdout.splitlines()) == ["[0]: 7", "[1]: 7"]
 
 
@@ -104,9 +80,8 @@ def test_colour_is_for_terminals_only_and_not_for_those_who_do_not_want_it(launc
     shown = {}
     for no_color in ("", "1"):
         leader, follower = os.openpty()
-        environment = {**launcher.environment, "TERM": "xterm", "NO_COLOR": no_color}
-        words = ["-m", "rankwise", "run", "--no-python", "echo", "hello"]
-        with warm.start(words, cwd=launcher.folder, env=environment, stdout=follower) as process:
+        environment = {"TERM": "xterm", "NO_COLOR": no_color}
+        with launcher.start("--no-python", "echo", "hello", env=environment, stdout=follower) as process:
             assert process.wait(TIMEOUT_S) == 0
         os.close(follower)
         shown[no_color] = os.read(leader, 4096)
@@ -122,38 +97,31 @@ def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launc
     assert ended - failed < LEEWAY_S  # a second, and the interpreters' ends
     assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
     report = result.stderr[result.stderr.index("=" * 80) :]
-    assert "rank 2 failed first: exit code 1" in report
-    assert "rank 3 had ended with exit code 0" in report
-    assert "ranks 0, 1 were stopped" in report
+    for words in ("rank 2 failed first: exit code 1", "rank 3 had ended with exit code 0", "ranks 0, 1 were stopped"):
+        assert words in report
     assert report.index("ZeroDivisionError") < report.index("ValueError: the cause\n" + "=" * 80)
     assert result.stderr.endswith("=" * 80 + "\n")
 
 
-def test_a_rank_that_fell_over_another_is_not_the_one_to_blame(launcher: Launcher) -> None:
-    result = launcher.run("-n", "2", *ranks_of(programs.fall_over_another))
-    assert result.returncode == 9
-    assert "rank 1 failed first: exit code 9" in result.stderr
-    assert "rank 0 failed too: exit code 1" in result.stderr
-
-
-def test_a_rank_that_falls_over_another_may_say_so_before_it_is_stopped(launcher: Launcher) -> None:
-    result = launcher.run("-n", "2", *ranks_of(programs.say_last_words))
-    assert result.returncode == 3
-    assert "[1]: the last words" in result.stderr
-    assert "rank 1 failed too: exit code 1" in result.stderr
-
-
-def test_exit_codes_and_signals_are_passed_on(launcher: Launcher) -> None:
-    assert launcher.run("-n", "2", *ranks_of(programs.end_as, 42)).returncode == 42
-    killed = launcher.run("-n", "2", *ranks_of(programs.end_as, -9))
-    assert killed.returncode == 128 + 9
-    assert "rank 1 failed first: killed by SIGKILL (signal 9)" in killed.stderr
-
-
-def test_a_fault_in_native_code_is_told_by_its_name(launcher: Launcher) -> None:
-    result = launcher.run(*ranks_of(programs.fault))
-    assert result.returncode == 128 + 11
-    assert "rank 0 failed first: killed by SIGSEGV (signal 11)" in result.stderr
+@pytest.mark.parametrize(
+    ("ranks", "program", "code", "words"),
+    [
+        # One that fell over another is not the one to blame, and may say so before it is stopped.
+        (2, [programs.fall_over_another], 9, ["rank 1 failed first: exit code 9", "rank 0 failed too: exit code 1"]),
+        (2, [programs.say_last_words], 3, ["[1]: the last words", "rank 1 failed too: exit code 1"]),
+        (2, [programs.end_as, 42], 42, ["rank 1 failed first: exit code 42"]),
+        (2, [programs.end_as, -9], 128 + 9, ["rank 1 failed first: killed by SIGKILL (signal 9)"]),
+        (1, [programs.fault], 128 + 11, ["rank 0 failed first: killed by SIGSEGV (signal 11)"]),
+        (3, [programs.stay_longer], 0, ["ranks 1, 2 ended with exit code 0 some time ago; still running: rank 0."]),
+    ],
+    ids=lambda value: value[0].__name__ if isinstance(value, list) and callable(value[0]) else "",
+)
+def test_how_ranks_end_is_passed_on_and_told(
+    launcher: Launcher, ranks: int, program: list[Any], code: int, words: list[str]
+) -> None:
+    result = launcher.run("-n", str(ranks), *ranks_of(*program))
+    assert result.returncode == code, result.stderr
+    assert [each for each in words if each not in result.stderr] == []
 
 
 @pytest.mark.parametrize("what", ["gone", "late"])
@@ -166,19 +134,12 @@ def test_a_rank_that_ends_well_but_too_early_is_the_one_to_blame(launcher: Launc
     assert report.endswith("=" * 80 + "\n")
 
 
-def test_it_is_told_when_some_run_on_long_after_another(launcher: Launcher) -> None:
-    result = launcher.run("-n", "3", *ranks_of(programs.stay_longer))
-    assert result.returncode == 0
-    assert "rankwise: ranks 1, 2 ended with exit code 0 some time ago; still running: rank 0." in result.stderr
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)], ids=["INT", "TERM", "KILL"]
 )
 def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code: int) -> None:
     """Neither ranks nor what they have started, even if the launcher itself is killed."""
     with launcher.start("-n", "2", *ranks_of(programs.stay)) as process:
-        assert process.stdout is not None
         assert {process.stdout.readline() for _ in range(2)} == {"[0]: ready\n", "[1]: ready\n"}
         pids = launcher.pids()
         assert len([pid for pid in pids if alive(pid)]) == 4
@@ -190,7 +151,6 @@ def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code:
 
 def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
     with launcher.start(*ranks_of(programs.clean_up)) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=TIMEOUT_S)
@@ -250,14 +210,22 @@ def test_only_rank_0_reads_the_standard_input(launcher: Launcher) -> None:
 
 def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
     with launcher.start("-n", "2", *ranks_of(programs.say_without_end)) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(TIMEOUT_S) == 141
-        assert process.stderr is not None
         assert 'Traceback (most recent call last):\n  File "<frozen' not in process.stderr.read()
 
 
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in a folder with a script, and on no node of a cluster."""
+    (tmp_path / "script.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for name in ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("script")
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
@@ -278,19 +246,10 @@ def test_a_reader_that_goes_away_ends_the_job(launcher: Launcher) -> None:
     ],
 )
 def test_bad_input_gets_a_sentence_and_an_exit_code(
-    launcher: Launcher,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    sentence: str,
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
 ) -> None:
-    (launcher.folder / "script.py").touch()
-    monkeypatch.chdir(launcher.folder)
-    for name in ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX"):
-        monkeypatch.delenv(name, raising=False)
-    assert exit_code(["run", *arguments]) == code
-    shown = capsys.readouterr().err
+    ended, _, shown = run_here(capsys, "run", *arguments)
+    assert ended == code
     assert sentence in shown.replace("\n", " ")
     assert "Traceback" not in shown
 
@@ -303,12 +262,11 @@ def test_a_port_in_use_is_told_before_anything_starts(launcher: Launcher) -> Non
     assert f"port {port} on 127.0.0.1 is in use" in result.stderr
 
 
+@pytest.mark.usefixtures("script")
 @pytest.mark.parametrize("name", ["..", ".", "../outside", "/tmp/outside", "a/b"])
 def test_a_run_s_name_leads_to_no_other_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "script.py").write_text("")
-    words = ["run", "--log-dir", str(tmp_path / "logs"), "--run-id", name, "-n", "1", str(tmp_path / "script.py")]
-    assert exit_code(words) == 2
-    assert "--run-id" in capsys.readouterr().err
+    code, _, told = run_here(capsys, "run", "--log-dir", "logs", "--run-id", name, "-n", "1", "script.py")
+    assert (code, "--run-id" in told) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py"]
 
 

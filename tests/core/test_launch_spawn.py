@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from tests.core.launch_programs import fail_beside, wait_for, write_place
+from tests.threads import within
 
 import rankwise
 from rankwise.launch import ProcessExitedException, ProcessRaisedException
@@ -20,8 +20,8 @@ LEEWAY_S = 5.0
 
 
 @pytest.fixture(autouse=True)
-def no_job_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"):
+def no_job_around_us(no_secret: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -62,25 +62,22 @@ def test_the_traceback_of_a_failed_process_is_raised_and_the_others_are_stopped(
             os.kill(pid, 0)
 
 
-def test_exit_codes_and_signals_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ProcessExitedException, match="process 1 ended with exit code 5") as exited:
-        rankwise.spawn(fail_beside, ("exit", str(tmp_path)), nprocs=2)
-    assert (exited.value.exit_code, exited.value.signal_name) == (5, None)
-    for path in tmp_path.glob("pid-*"):
-        path.unlink()
-    with pytest.raises(ProcessExitedException, match="ended by SIGKILL") as killed:
-        rankwise.spawn(fail_beside, ("kill", str(tmp_path)), nprocs=2)
-    assert (killed.value.exit_code, killed.value.signal_name) == (-signal.SIGKILL, "SIGKILL")
+@pytest.mark.parametrize(
+    ("how", "words", "code", "name"),
+    [("exit", "ended with exit code 5", 5, None), ("kill", "ended by SIGKILL", -signal.SIGKILL, "SIGKILL")],
+)
+def test_exit_codes_and_signals_are_told(tmp_path: Path, how: str, words: str, code: int, name: str | None) -> None:
+    with pytest.raises(ProcessExitedException, match=f"process 1 .*{words}") as ended:
+        rankwise.spawn(fail_beside, (how, str(tmp_path)), nprocs=2)
+    assert (ended.value.exit_code, ended.value.signal_name) == (code, name)
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_without_join_a_context_waits(tmp_path: Path, method: str) -> None:
     context = rankwise.spawn(wait_for, (str(tmp_path / "go"),), 2, join=False, start_method=method)
-    assert context is not None
     assert len(set(context.pids)) == 2
-    before = time.monotonic()
-    assert context.join(timeout=0.05) is False
-    assert time.monotonic() - before < LEEWAY_S
+    with within(LEEWAY_S):
+        assert context.join(timeout=0.05) is False
     (tmp_path / "go").touch()
     assert context.join(timeout=PATIENCE_S) is True
     assert context.join() is True

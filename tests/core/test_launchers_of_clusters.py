@@ -5,72 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.processes import variables
 
 from rankwise.meeting.launcher_env import from_environment, job_name, local_rank, told_of_a_job
 
 #: A job of 3 nodes, as all of its processes are told: recorded from Slurm 22.05.
-JOB = {
-    "SLURM_JOB_ID": "12",
-    "SLURM_JOBID": "12",
-    "SLURM_JOB_NODELIST": "node[1-3]",
-    "SLURM_NODELIST": "node[1-3]",
-    "SLURM_JOB_NUM_NODES": "3",
-    "SLURM_NNODES": "3",
-    "SLURM_TASKS_PER_NODE": "1,2,1",
-}
-BATCH = {
-    **JOB,
-    "SLURM_GTIDS": "0",
-    "SLURM_LOCALID": "0",
-    "SLURM_NODEID": "0",
-    "SLURM_PROCID": "0",
-    "SLURMD_NODENAME": "node1",
-}
-STEP = {
-    **JOB,
-    "SLURM_NTASKS": "4",
-    "SLURM_NPROCS": "4",
-    "SLURM_PROCID": "2",
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-    "SLURM_GTIDS": "1,2",
-    "SLURM_STEP_ID": "0",
-    "SLURM_STEPID": "0",
-    "SLURM_STEP_NODELIST": "node[1-3]",
-    "SLURM_STEP_NUM_NODES": "3",
-    "SLURM_STEP_NUM_TASKS": "4",
-    "SLURM_STEP_TASKS_PER_NODE": "1,2,1",
-    "SLURM_DISTRIBUTION": "cyclic",
-}
+JOB = variables(
+    "SLURM_JOB_ID=12 SLURM_JOBID=12 SLURM_JOB_NODELIST=node[1-3] SLURM_NODELIST=node[1-3] "
+    "SLURM_JOB_NUM_NODES=3 SLURM_NNODES=3 SLURM_TASKS_PER_NODE=1,2,1"
+)
+BATCH = JOB | variables("SLURM_GTIDS=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_PROCID=0 SLURMD_NODENAME=node1")
+STEP = JOB | variables(
+    "SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_PROCID=2 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_GTIDS=1,2 "
+    "SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NODELIST=node[1-3] SLURM_STEP_NUM_NODES=3 "
+    "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=1,2,1 SLURM_DISTRIBUTION=cyclic"
+)
 PMIX = {**STEP, "PMIX_RANK": "2", "PMIX_NAMESPACE": "slurm.pmix.12.0", "PMIX_HOSTNAME": "node2"}
 PMI2 = {**STEP, "PMI_RANK": "2", "PMI_SIZE": "4", "PMI_JOBID": "12.0", "PMI_FD": "13"}
 #: srun -n2 -w node2 : -n1 -w node1
-COMPONENTS = {
-    **STEP,
-    "SLURM_HET_SIZE": "2",
-    "SLURM_PACK_SIZE": "2",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_JOB_NODELIST_PACK_GROUP_0": "node2",
-    "SLURM_JOB_NODELIST_PACK_GROUP_1": "node1",
-}
+COMPONENTS = STEP | variables(
+    "SLURM_HET_SIZE=2 SLURM_PACK_SIZE=2 SLURM_STEP_NODELIST=node[1-2] SLURM_JOB_NODELIST=node[1-2] "
+    "SLURM_JOB_NODELIST_PACK_GROUP_0=node2 SLURM_JOB_NODELIST_PACK_GROUP_1=node1"
+)
 #: The same within salloc, where the components have their later name too; srun --het-group=1,2 leaves the first out.
-LATER_COMPONENTS = {
-    **STEP,
-    "SLURM_HET_SIZE": "3",
-    "SLURM_STEP_NODELIST": "node[1-2]",
-    "SLURM_JOB_NODELIST_HET_GROUP_0": "node3",
-    "SLURM_JOB_NODELIST_HET_GROUP_1": "node2",
-    "SLURM_JOB_NODELIST_HET_GROUP_2": "node1",
-}
-INTERACTIVE = {
-    **STEP,
-    "SLURM_NTASKS": "1",
-    "SLURM_PROCID": "0",
-    "SLURM_STEP_ID": "4294967290",
-    "SLURM_STEP_NODELIST": "node1",
-    "SLURM_STEP_NUM_TASKS": "1",
-}
+LATER_COMPONENTS = STEP | variables(
+    "SLURM_HET_SIZE=3 SLURM_STEP_NODELIST=node[1-2] SLURM_JOB_NODELIST_HET_GROUP_0=node3 "
+    "SLURM_JOB_NODELIST_HET_GROUP_1=node2 SLURM_JOB_NODELIST_HET_GROUP_2=node1"
+)
+INTERACTIVE = STEP | variables(
+    "SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_STEP_ID=4294967290 SLURM_STEP_NODELIST=node1 SLURM_STEP_NUM_TASKS=1"
+)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +62,8 @@ def test_steps_jobs_and_tasks_of_an_array_meet_at_ports_of_their_own() -> None:
     """A task of an array has a job number of its own, and keeps that of the first beside it."""
     jobs = [{**STEP, "SLURM_JOB_ID": str(job), "SLURM_ARRAY_JOB_ID": "12"} for job in range(12, 16)]
     steps = [{**job, "SLURM_STEP_ID": str(step)} for job in jobs for step in range(3)]
-    assert (
-        len({job_name(step) for step in steps}) == len({from_environment(env=step).master_port for step in steps}) == 12
-    )
+    assert len({job_name(step) for step in steps}) == 12
+    assert len({from_environment(env=step).master_port for step in steps}) == 12
 
 
 @pytest.mark.parametrize(
@@ -138,14 +101,12 @@ def test_an_arbitrary_distribution_that_tells_nothing_is_an_error(tmp_path: Path
     ],
 )
 def test_a_batch_script_without_srun_waits_for_nobody(env: dict[str, str]) -> None:
-    with pytest.raises(
-        ValueError, match=r"batch script of Slurm's job 12, but srun has not.*`srun python program\.py`"
-    ):
+    told = r"batch script of Slurm's job 12, but srun has not.*`srun python program\.py`"
+    with pytest.raises(ValueError, match=told):
         from_environment(env=env)
     assert from_environment(0, 1, env=env)[:2] == (0, 1)
-    assert from_environment(env={**env, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"})[
-        :2
-    ] == (1, 2)
+    by_hand = variables("RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1")
+    assert from_environment(env=env | by_hand)[:2] == (1, 2)
 
 
 @pytest.mark.parametrize("env", [{**BATCH, "SLURM_NTASKS": "1"}, {**BATCH, "SLURM_TASKS_PER_NODE": "1"}])
@@ -155,12 +116,9 @@ def test_a_batch_script_of_one_task_is_a_world_of_one(env: dict[str, str]) -> No
 
 # ---------------------------------------------------------------------- Kubernetes
 
-LEADER_WORKER_SET = {
-    "LWS_LEADER_ADDRESS": "train-0.train.default",
-    "LWS_GROUP_SIZE": "3",
-    "LWS_WORKER_INDEX": "2",
-    "KUBERNETES_SERVICE_HOST": "10.96.0.1",
-}
+LEADER_WORKER_SET = variables(
+    "LWS_LEADER_ADDRESS=train-0.train.default LWS_GROUP_SIZE=3 LWS_WORKER_INDEX=2 KUBERNETES_SERVICE_HOST=10.96.0.1"
+)
 INDEXED_JOB = {"JOB_COMPLETION_INDEX": "2", "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 
 
@@ -190,15 +148,10 @@ def test_a_launcher_in_a_pod_goes_before_the_pod() -> None:
 
 def test_an_mpijob_tells_ranks_by_its_mpirun() -> None:
     """Workers of an MPIJob are reached by ssh: what the ranks are told is Open MPI's."""
-    env = {
-        "OMPI_COMM_WORLD_RANK": "1",
-        "OMPI_COMM_WORLD_SIZE": "2",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-        "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
-        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
-        "K_MPI_JOB_ROLE": "worker",
-    }
+    env = variables(
+        "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+        "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile OMPI_MCA_orte_keep_fqdn_hostnames=true K_MPI_JOB_ROLE=worker"
+    )
     with pytest.raises(ValueError, match="mpirun -x MASTER_ADDR"):
         from_environment(env=env)
     told = {"MASTER_ADDR": "train-worker-0.train", "MASTER_PORT": "29500"}

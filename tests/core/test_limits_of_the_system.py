@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
 
 import pytest
+from tests.ranks import pool_of
 
 import rankwise as dist
 from rankwise.basics.systems import cause
@@ -15,10 +15,7 @@ from rankwise_testing import RankPool
 resource = pytest.importorskip("resource")
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(2) as pool:
-        yield pool
+pool = pool_of(2)
 
 
 def begin_with_small_files() -> str:

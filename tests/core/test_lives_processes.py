@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import importlib.util
 import os
 import re
 import signal
@@ -11,39 +10,31 @@ import threading
 import time
 import weakref
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests import warm
 from tests.busy_machine import slowness
 from tests.by_reference import command, returned
-from tests.processes import free_port
+from tests.processes import free_port, held, wait_until
+from tests.ranks import begin, pool_of, rank_and_size, use_mesh
+from tests.threads import within
 
 import rankwise as dist
-from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.groups import handshake
 from rankwise.groups.world import current
-from rankwise_testing import RankPool
 
 PATIENCE_S = 30.0
 LEEWAY_S = 2.5
 
-MESH = Path(__file__).parents[1] / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 
-
-def use_mesh():
-    """Register the third-party example in this process, where it is not installed."""
-    if "mesh" not in registry.names():
-        spec = importlib.util.spec_from_file_location("rankwise_mesh", MESH)
-        module = sys.modules["rankwise_mesh"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        registry.register(module.rankwise_backend())
-
-
-def rank_and_size():
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def join(address):
+    """Begin a world of all ranks; return this one and how many there are."""
+    use_mesh()
+    rank, size = rank_and_size()
+    dist.init_process_group("mesh", address, rank=rank, world_size=size, timeout=30)
+    return rank, size
 
 
 def total():
@@ -52,27 +43,13 @@ def total():
     return float(array[0])
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with RankPool(4) as pool:
-        yield pool
-
-
-def descriptors_and_threads(at_most=(0, 0)):
-    """Count what this process holds; a thread that has ended may take a moment to leave the kernel's list."""
-    until = time.monotonic() + 5
-    while True:
-        held = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-        if all(map(int.__le__, held, at_most)) or time.monotonic() > until or at_most == (0, 0):
-            return held
+pool = pool_of(4)
 
 
 def live_again_and_again(address, lives):
-    use_mesh()
-    rank, size = rank_and_size()
     before = None
     for life in range(lives):
-        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=30)
+        rank, size = join(address)
         assert total() == size
         group = dist.new_group(list(range(size))[::-1], sort_ranks=False)
         array = np.array([rank])
@@ -82,24 +59,21 @@ def live_again_and_again(address, lives):
             dist.destroy_process_group(group)
         dist.destroy_process_group()
         if life == 1:
-            before = descriptors_and_threads()
-    return before, descriptors_and_threads(before)
+            before = held()
+    # A thread that has ended may take a moment to leave the kernel's list.
+    return before, wait_until(lambda: all(map(int.__le__, held(), before)), LEEWAY_S), held()
 
 
-@pytest.mark.parametrize("scheme", ["tcp", "file"])
-def test_worlds_begin_and_end_again_and_again_at_one_address(pool, scheme, tmp_path):
-    address = f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"file://{tmp_path}/store"
-    for before, after in pool.run(live_again_and_again, address, 12):
-        assert all(map(int.__le__, after, before))
+def test_worlds_begin_and_end_again_and_again_at_one_address(pool, address):
+    for before, no_more, after in pool.run(live_again_and_again, address, 12):
+        assert no_more, (before, after)
 
 
 def live_without_a_garbage_collector(address):
     """Return what of a life is still there once it has ended."""
-    use_mesh()
-    rank, size = rank_and_size()
     gc.disable()
     try:
-        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=30)
+        join(address)
         total()
         world = current()
         held = {name: weakref.ref(getattr(world, name)) for name in ("default", "owned_store", "recorder", "watcher")}
@@ -109,9 +83,8 @@ def live_without_a_garbage_collector(address):
         gc.enable()
 
 
-def test_no_part_of_a_life_waits_for_the_garbage_collector(pool):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    assert pool.run(live_without_a_garbage_collector, address) == [[]] * 4
+def test_no_part_of_a_life_waits_for_the_garbage_collector(pool, tcp_address):
+    assert pool.run(live_without_a_garbage_collector, tcp_address) == [[]] * 4
 
 
 def meet_in_the_environment(port):
@@ -131,36 +104,26 @@ def test_the_environment_is_enough(pool):
 def init_as(address, ranks, sizes, timeout):
     use_mesh()
     me = rank_and_size()[0]
-    if ranks[me] is None:
-        return None
-    began = time.monotonic()
-    with pytest.raises(dist.DistError) as caught:
-        dist.init_process_group("mesh", init_method=address, rank=ranks[me], world_size=sizes[me], timeout=timeout)
-    assert not dist.is_initialized()
-    return type(caught.value).__name__, str(caught.value), time.monotonic() - began
+    return None if ranks[me] is None else begin("mesh", address, timeout, ranks[me], sizes[me])
 
 
-def test_a_rank_that_does_not_come_is_named_to_all_that_do(pool):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    told = [t for t in pool.run(init_as, address, [0, 1, None, 3], [4] * 4, 1.0) if t]
+def test_a_rank_that_does_not_come_is_named_to_all_that_do(pool, tcp_address):
+    told = [t for t in pool.run(init_as, tcp_address, [0, 1, None, 3], [4] * 4, 1.0) if t]
     assert len(told) == 3
     for kind, text, took_s in told:
         assert (kind, "rank 2 of 4 did not come within 1 s" in text) == ("DistTimeoutError", True), text
         assert took_s < LEEWAY_S
 
 
-def test_processes_that_claim_one_rank_are_named_to_all(pool):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    told = pool.run(init_as, address, [0, 1, 2, 2], [4] * 4, 10.0)
-    for kind, text, took_s in told:
+def test_processes_that_claim_one_rank_are_named_to_all(pool, tcp_address):
+    for kind, text, took_s in pool.run(init_as, tcp_address, [0, 1, 2, 2], [4] * 4, 10.0):
         assert kind == "RendezvousError"
         assert text.count("rank 2 (host ") == 2
         assert took_s < 2 * LEEWAY_S
 
 
-def test_world_sizes_that_disagree_are_named_to_all(pool):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    for kind, text, _ in pool.run(init_as, address, [0, 1, 2, 3], [4, 4, 4, 5], 10.0):
+def test_world_sizes_that_disagree_are_named_to_all(pool, tcp_address):
+    for kind, text, _ in pool.run(init_as, tcp_address, [0, 1, 2, 3], [4, 4, 4, 5], 10.0):
         assert kind == "RendezvousError"
         assert "world_size is 4 for" in text or "world_size is 5 for" in text
 
@@ -175,11 +138,7 @@ def begin_with_a_dying_rank(address, victim, has_come, absent=()):
         os._exit(3)
     if rank == victim:
         handshake._verdict = partial(die_once_they_have_come, size - len(absent))
-    began = time.monotonic()
-    with pytest.raises(dist.DistError) as caught:
-        dist.init_process_group("mesh", init_method=address, rank=rank, world_size=size, timeout=20 if has_come else 1)
-    assert not dist.is_initialized()
-    return type(caught.value).__name__, str(caught.value), time.monotonic() - began
+    return begin("mesh", address, 20 if has_come else 1)
 
 
 def die_once_they_have_come(count, store, *_):
@@ -191,25 +150,19 @@ def die_once_they_have_come(count, store, *_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_rank_that_dies_before_it_comes_is_named_by_the_time_out(pool):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    told = [t for t in pool.run(begin_with_a_dying_rank, address, 2, False, doomed=[2]) if t]
-    assert len(told) == 3
-    for kind, text, took_s in told:
-        assert (kind, text) == (
-            "DistTimeoutError",
-            "timed out: init_process_group: rank 2 of 4 did not come within 1 s",
-        )
-        assert took_s < 2 * LEEWAY_S
-
-
-def test_a_rank_0_that_dies_before_it_comes_is_named_by_the_time_out(pool):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    told = [t for t in pool.run(begin_with_a_dying_rank, address, 0, False, doomed=[0]) if t]
+@pytest.mark.parametrize(
+    ("victim", "pattern"),
+    [
+        (2, "^timed out: init_process_group: rank 2 of 4 did not come within 1 s$"),
+        (0, r"nobody listens there \(for \S+ s\), where rank 0 is to serve the store$"),
+    ],
+)
+def test_a_rank_that_dies_before_it_comes_is_named_by_the_time_out(pool, tcp_address, victim, pattern):
+    told = [t for t in pool.run(begin_with_a_dying_rank, tcp_address, victim, False, doomed=[victim]) if t]
     assert len(told) == 3
     for kind, text, took_s in told:
         assert kind == "DistTimeoutError"
-        assert re.search(r"nobody listens there \(for \S+ s\), where rank 0 is to serve the store$", text), text
+        assert re.search(pattern, text), text
         assert took_s < 2 * LEEWAY_S
 
 
@@ -217,17 +170,12 @@ def test_a_rank_0_that_dies_before_it_comes_is_named_by_the_time_out(pool):
     ("victim", "expected", "pattern"),
     [
         # Where its parent has been told of the end already, only that is known.
-        (
-            2,
-            "PeerDiedError",
-            "^rank 2 on .* is gone: its process (was killed by SIGKILL|has ended), during init",
-        ),
+        (2, "PeerDiedError", "^rank 2 on .* is gone: its process (was killed by SIGKILL|has ended), during init"),
         (0, "DistNetworkError", "^init_process_group: rank 0, which served the store, is gone: "),
     ],
 )
-def test_a_rank_that_dies_while_all_wait_for_another_is_named_at_once(pool, victim, expected, pattern):
-    address = f"tcp://127.0.0.1:{free_port()}"
-    told = [t for t in pool.run(begin_with_a_dying_rank, address, victim, True, [3], doomed=[victim]) if t]
+def test_a_rank_that_dies_while_all_wait_for_another_is_named_at_once(pool, tcp_address, victim, expected, pattern):
+    told = [t for t in pool.run(begin_with_a_dying_rank, tcp_address, victim, True, [3], doomed=[victim]) if t]
     assert len(told) == 2
     for kind, text, took_s in told:
         assert kind == expected, text
@@ -235,40 +183,33 @@ def test_a_rank_that_dies_while_all_wait_for_another_is_named_at_once(pool, vict
         assert took_s < 4 * LEEWAY_S  # the time-out is 20 s
 
 
-def leave_early(port):
+def leave_early(address):
     """Let the rank that hosts the store leave at once, while the others may still be coming."""
-    use_mesh()
-    rank, size = rank_and_size()
     for _ in range(5):
-        if rank:
-            time.sleep(0.01 * rank)
-        dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=20)
+        time.sleep(0.01 * rank_and_size()[0])
+        join(address)
         dist.destroy_process_group()
     return True
 
 
-def test_the_host_of_the_store_may_leave_at_once(pool):
-    assert pool.run(leave_early, free_port()) == [True] * 4
+def test_the_host_of_the_store_may_leave_at_once(pool, tcp_address):
+    assert pool.run(leave_early, tcp_address) == [True] * 4
 
 
-def wait_for_a_rank_that_is_late(port):
-    use_mesh()
-    rank, size = rank_and_size()
-    dist.init_process_group("mesh", f"tcp://127.0.0.1:{port}", rank=rank, world_size=size, timeout=20)
+def wait_for_a_rank_that_is_late(address):
+    rank, _ = join(address)
     late = None
     if rank != 2:
         with pytest.raises(dist.DistTimeoutError) as caught:
             dist.monitored_barrier(timeout=0.5, wait_all_ranks=True)
         late = str(caught.value)
-        dist.barrier()
-    else:
-        dist.barrier()
+    dist.barrier()
     dist.destroy_process_group()
     return late
 
 
-def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool):
-    said = pool.run(wait_for_a_rank_that_is_late, free_port())
+def test_a_monitored_barrier_tells_every_rank_who_is_missing(pool, tcp_address):
+    said = pool.run(wait_for_a_rank_that_is_late, tcp_address)
     assert said[2] is None
     assert len({text for text in said if text}) == 1
     assert "rank 2 of 4 did not come within 0.5 s" in said[0]
@@ -304,10 +245,8 @@ def pending():
 
 def interrupted():
     threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
-    began = time.monotonic()
-    with contextlib.suppress(KeyboardInterrupt):
+    with within(LEEWAY_S * slowness()), contextlib.suppress(KeyboardInterrupt):
         dist.barrier()
-    assert time.monotonic() - began < LEEWAY_S * slowness()
     with pytest.raises(dist.GroupAbortedError, match="KeyboardInterrupt"):
         dist.barrier()
 
@@ -316,15 +255,11 @@ def late():
     time.sleep(1)
 
 
-def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains():
-    for code, took_s, complaints in leave(simply, simply):
-        assert (code, complaints) == (0, "")
-        assert took_s < 2 * LEEWAY_S
-
-
-def test_a_pending_operation_does_not_hold_the_exit():
-    for code, took_s, _ in leave(pending, simply):
-        assert code == 0
+@pytest.mark.parametrize("way", [simply, pending])
+def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains(way):
+    for code, took_s, complaints in leave(way, simply):
+        assert code == 0, complaints
+        assert way is pending or complaints == ""
         assert took_s < 2 * LEEWAY_S
 
 

@@ -17,28 +17,24 @@ from rankwise_launch.checks import _native
 PATIENCE_S = 60.0
 
 #: What stands where the compiled package is looked for; what is said of it; and what would help.
+AGAIN = "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native"
+BUILT_FOR = (
+    f"rankwise-native {__version__} is built for version {{}} of what it shares with rankwise, "
+    f"and this is version {API_VERSION}"
+)
 OTHERS = {
     "older": (
         f"API_VERSION, __version__ = {API_VERSION - 1}, {__version__!r}",
-        f"rankwise-native {__version__} is built for version {API_VERSION - 1} of what it shares with rankwise, "
-        f"and this is version {API_VERSION}",
-        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
+        *(BUILT_FOR.format(API_VERSION - 1), AGAIN),
     ),
-    "of no version": (
-        f"__version__ = {__version__!r}",
-        f"rankwise-native {__version__} is built for version None of what it shares with rankwise, "
-        f"and this is version {API_VERSION}",
-        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
-    ),
+    "of no version": (f"__version__ = {__version__!r}", BUILT_FOR.format(None), AGAIN),
     "of another MAJOR.MINOR": (
         f"API_VERSION, __version__ = {API_VERSION}, '0.99.3'",
-        f"rankwise-native 0.99.3 has another MAJOR.MINOR than rankwise {__version__}",
-        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
+        *(f"rankwise-native 0.99.3 has another MAJOR.MINOR than rankwise {__version__}", AGAIN),
     ),
     "not built": (
         "import rankwise_native._native",
-        "rankwise-native cannot be loaded: No module named 'rankwise_native._native'",
-        "pip install --upgrade --force-reinstall --no-cache-dir rankwise-native",
+        *("rankwise-native cannot be loaded: No module named 'rankwise_native._native'", AGAIN),
     ),
     "missing": (
         "raise ModuleNotFoundError('No module named rankwise_native', name='rankwise_native')",

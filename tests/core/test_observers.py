@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.groups import observers
@@ -44,8 +45,7 @@ def test_an_observer_is_told_of_the_beginning_and_the_end(monkeypatch: pytest.Mo
 
 def test_groups_begin_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     observed_by(monkeypatch)
-    with local_world(3) as ranks:
-        assert ranks.run(total) == [3.0, 3.0, 3.0]
+    assert run_local(3, total) == [3.0, 3.0, 3.0]
     assert observers.names() == []
 
 
@@ -54,8 +54,8 @@ def test_groups_begin_without_one_that_cannot_be_loaded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: str
 ) -> None:
     observed_by(monkeypatch, ("broken", value))
-    with caplog.at_level(logging.WARNING, "rankwise"), local_world(1) as ranks:
-        assert ranks.run(total) == [1.0]
+    with caplog.at_level(logging.WARNING, "rankwise"):
+        assert run_local(1, total) == [1.0]
     assert f"nothing is watched by broken ({value}): it cannot be loaded: " in caplog.text
     assert observers.names() == []
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.core.alien import Alien, Bare
+from tests.processes import forked
+from tests.threads import at_once, run_local
 
 import rankwise as dist
 from rankwise import ProcessGroup
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore
-from rankwise.testing import local_world
 from rankwise.testing.local import register_local
-
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien, Bare
 
 PATIENCE_S = 60.0
 
@@ -44,32 +40,38 @@ def total(group: ProcessGroup, value: float = 1.0) -> float:
     return float(array[0])
 
 
-def on_ranks(size: int, program: Callable[..., Any], *args: Any, own_worlds: bool = True) -> list[Any]:
-    """Run `program(rank, *args)` on threads, each with a world of its own or all with the process's, and no group."""
-    ends: list[Any] = [None] * size
+def on_ranks(size: int, program: Callable[..., Any], own_worlds: bool = True) -> list[Any]:
+    """Run `program(rank)` on threads, each with a world of its own or all with the process's, and no group."""
 
-    def run(rank: int) -> None:
+    def run(rank: int) -> Any:
         if own_worlds:
             use(World())
-        try:
-            ends[rank] = program(rank, *args)
-        except Exception as error:
-            ends[rank] = error
+        return program(rank)
 
-    threads = [threading.Thread(target=copy_context().run, args=(run, rank)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert not any(thread.is_alive() for thread in threads)
-    return ends
+    return at_once(run, range(size), PATIENCE_S)
 
 
-def fine(ends: list[Any]) -> list[Any]:
-    for end in ends:
-        if isinstance(end, Exception):
-            raise end
-    return ends
+def members(size: int) -> Callable[[Callable[..., object]], Callable[[], None]]:
+    """Have each of some ranks without a group do what a test does, with a store that they share."""
+
+    def decorate(program: Callable[[HashStore, int], object]) -> Callable[[], None]:
+        def test() -> None:
+            on_ranks(size, partial(program, HashStore()))
+
+        return test
+
+    return decorate
+
+
+def told(size: int, program: Callable[..., Any], error: type[Exception]) -> list[str]:
+    """Run `program(rank)` likewise, where it fails on all ranks; return what they are told."""
+
+    def run(rank: int) -> str:
+        with pytest.raises(error) as caught:
+            program(rank)
+        return str(caught.value)
+
+    return on_ranks(size, run)
 
 
 # ---------------------------------------------------------------------- one group, whatever the store
@@ -105,76 +107,63 @@ def test_it_needs_no_world_and_any_store_will_do(tmp_path: Path, kind: type, own
                 dist.destroy_process_group(group)
 
     store = HashStore() if kind is HashStore else kind(str(tmp_path / "store"))
-    fine(on_ranks(3, program, own_worlds=own_worlds))
+    on_ranks(3, program, own_worlds=own_worlds)
     if kind is not Bare:
         assert store.list_keys() == ["team/life"]
     store.close()
 
 
-def test_a_mismatch_names_both_camps_and_lines() -> None:
-    def program(rank: int) -> str:
-        group = make(store, rank, 2, ranks=[7, 5])
-        call = partial(dist.all_reduce, np.ones(3), group=group) if rank else partial(dist.barrier, group)
-        with pytest.raises(dist.CollectiveMismatchError) as told:
-            call()
-        assert total(group) == 2.0  # it goes on
-        dist.destroy_process_group(group)
-        return str(told.value)
-
-    store = HashStore()
-    texts = fine(on_ranks(2, program))
-    assert texts[0] == texts[1]
-    assert "group 'team'" in texts[0]
-    assert "rank 7 called barrier" in texts[0]
-    assert "rank 5 called all_reduce" in texts[0]
-    assert texts[0].count("at test_outside.py:") == 2
+@members(2)
+def test_a_mismatch_names_both_camps_and_lines(store: HashStore, rank: int) -> None:
+    group = make(store, rank, 2, ranks=[7, 5])
+    call = partial(dist.all_reduce, np.ones(3), group=group) if rank else partial(dist.barrier, group)
+    with pytest.raises(dist.CollectiveMismatchError) as caught:
+        call()
+    for words in ("group 'team'", "rank 7 called barrier", "rank 5 called all_reduce"):
+        assert words in str(caught.value)
+    assert str(caught.value).count("at test_outside.py:") == 2
+    assert total(group) == 2.0  # it goes on
+    dist.destroy_process_group(group)
 
 
-def test_members_may_be_known_by_other_numbers() -> None:
-    def program(rank: int) -> None:
-        group = make(store, rank, 3, ranks=[30, 10, 20], description="the tens")
-        assert dist.get_rank(group) == rank
-        assert dist.get_process_group_ranks(group) == [30, 10, 20]
-        array = np.full(1, rank)
-        dist.broadcast(array, src=20, group=group)
-        assert array[0] == 2
-        pair = dist.split_group(group, [[2, 0]])
-        if rank != 1:
-            assert pair is not None
-            assert dist.get_process_group_ranks(pair) == [20, 30]
-            assert total(pair) == 2.0
-        parts, _ = dist.new_subgroups(1, group)
-        assert dist.get_process_group_ranks(parts) == [[30, 10, 20][rank]]
-        dist.abort_process_group(group)
-        where = f"'the tens' was aborted on rank {[30, 10, 20][rank]} by abort_process_group"
-        with pytest.raises(dist.GroupAbortedError, match=where):
-            dist.barrier(group)
-        assert total(parts) == 1.0
-        dist.destroy_process_group(group)
-        for part in (pair, parts):
-            if part is not None:
-                with pytest.raises(ValueError, match="destroyed"):
-                    dist.barrier(part)
-
-    store = HashStore()
-    fine(on_ranks(3, program))
-
-
-def test_survivors_go_on() -> None:
-    def program(rank: int) -> None:
-        group = make(store, rank, 3, ranks=[4, 5, 6])
-        if rank != 1:
-            smaller = dist.shrink_group([5], group)
-            assert dist.get_process_group_ranks(smaller) == [4, 6]
-            assert total(smaller) == 2.0
-            assert smaller.world is group.world
+@members(3)
+def test_members_may_be_known_by_other_numbers(store: HashStore, rank: int) -> None:
+    group = make(store, rank, 3, ranks=[30, 10, 20], description="the tens")
+    assert dist.get_rank(group) == rank
+    assert dist.get_process_group_ranks(group) == [30, 10, 20]
+    array = np.full(1, rank)
+    dist.broadcast(array, src=20, group=group)
+    assert array[0] == 2
+    pair = dist.split_group(group, [[2, 0]])
+    if rank != 1:
+        assert dist.get_process_group_ranks(pair) == [20, 30]
+        assert total(pair) == 2.0
+    parts, _ = dist.new_subgroups(1, group)
+    assert dist.get_process_group_ranks(parts) == [[30, 10, 20][rank]]
+    dist.abort_process_group(group)
+    where = f"'the tens' was aborted on rank {[30, 10, 20][rank]} by abort_process_group"
+    with pytest.raises(dist.GroupAbortedError, match=where):
         dist.barrier(group)
-        dist.destroy_process_group(group)
-        with pytest.raises(ValueError, match="has been destroyed"):
-            dist.shrink_group([4], group)
+    assert total(parts) == 1.0
+    dist.destroy_process_group(group)
+    for part in (pair, parts):
+        if part is not None:
+            with pytest.raises(ValueError, match="destroyed"):
+                dist.barrier(part)
 
-    store = HashStore()
-    fine(on_ranks(3, program))
+
+@members(3)
+def test_survivors_go_on(store: HashStore, rank: int) -> None:
+    group = make(store, rank, 3, ranks=[4, 5, 6])
+    if rank != 1:
+        smaller = dist.shrink_group([5], group)
+        assert dist.get_process_group_ranks(smaller) == [4, 6]
+        assert total(smaller) == 2.0
+        assert smaller.world is group.world
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+    with pytest.raises(ValueError, match="has been destroyed"):
+        dist.shrink_group([4], group)
 
 
 # ---------------------------------------------------------------------- several at once
@@ -204,36 +193,19 @@ def test_worlds_and_groups_live_side_by_side_and_end_in_any_order() -> None:
         assert current().worlds()[1:] == [third.world]
 
     store = HashStore()
-    with local_world(2, timeout=30) as world:
-        world.run(program)
+    run_local(2, program, timeout=30)
 
 
-def test_each_thread_may_make_one_of_its_own() -> None:
-    def program(rank: int) -> None:
-        def one(name: str) -> None:
-            group = make(store, rank, 2, name)
-            for _ in range(20):
-                assert total(group) == 2.0
-            dist.destroy_process_group(group)
+@members(2)
+def test_each_thread_may_make_one_of_its_own(store: HashStore, rank: int) -> None:
+    def one(name: str) -> None:
+        group = make(store, rank, 2, name)
+        for _ in range(20):
+            assert total(group) == 2.0
+        dist.destroy_process_group(group)
 
-        failed: list[BaseException] = []
-
-        def guarded(name: str) -> None:
-            try:
-                one(name)
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=copy_context().run, args=(guarded, f"team {number}")) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE_S)
-        assert not failed
-        assert dist.get_pg_count() == 0
-
-    store = HashStore()
-    fine(on_ranks(2, program))
+    at_once(one, [f"team {number}" for number in range(4)], PATIENCE_S)
+    assert dist.get_pg_count() == 0
 
 
 def test_destroying_the_world_leaves_the_groups_outside() -> None:
@@ -277,11 +249,10 @@ def test_what_is_no_store_is_refused() -> None:
 
 def test_those_that_do_not_come_are_named() -> None:
     store = HashStore()
-    ends = on_ranks(2, lambda rank: make(store, rank, 4, timeout=0.5, ranks=[8, 9, 10, 11]))
-    for end in ends:
-        assert isinstance(end, dist.DistTimeoutError)
-        assert "timed out" in str(end)
-        assert "making group 'team': ranks 10, 11 of 4 did not come within 0.5 s" in str(end)
+    late = told(2, lambda rank: make(store, rank, 4, timeout=0.5, ranks=[8, 9, 10, 11]), dist.DistTimeoutError)
+    for text in late:
+        assert "timed out" in text
+        assert "making group 'team': ranks 10, 11 of 4 did not come within 0.5 s" in text
 
 
 @pytest.mark.parametrize(
@@ -299,31 +270,26 @@ def test_members_that_disagree_are_told(odd: dict[str, Any], words: str) -> None
         return make(store, **asked)
 
     store = HashStore()
-    texts = [str(end) for end in on_ranks(2, program) if isinstance(end, dist.RendezvousError)]
-    assert len(texts) == 2, texts
-    for text in texts:
+    for text in told(2, program, dist.RendezvousError):
         assert re.search(words, text), text
 
 
 def test_a_forked_child_cannot_use_it_and_may_make_its_own() -> None:
     group = make(None, 0, 1)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with pytest.raises(dist.ForkedProcessError, match=r"forked from one that had called .*ProcessGroup.create"):
-                dist.barrier(group)
-            with pytest.raises(dist.ForkedProcessError, match="forked"):
-                dist.split_group(group, [[0]])
-            assert dist.get_pg_count() == 0
-            dist.destroy_process_group(group)
-            mine = make(None, 0, 1)
-            code = 0 if total(mine) == 1.0 else 2
-            dist.init_process_group("local", rank=0, world_size=1)
-            dist.barrier()
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def begin_anew() -> None:
+        with pytest.raises(dist.ForkedProcessError, match=r"forked from one that had called .*ProcessGroup.create"):
+            dist.barrier(group)
+        with pytest.raises(dist.ForkedProcessError, match="forked"):
+            dist.split_group(group, [[0]])
+        assert dist.get_pg_count() == 0
+        dist.destroy_process_group(group)
+        assert total(make(None, 0, 1)) == 1.0
+        dist.init_process_group("local", rank=0, world_size=1)
+        dist.barrier()
+
+    with forked(begin_anew):
+        pass
     assert total(group) == 1.0
 
 
@@ -335,7 +301,7 @@ def test_init_process_group_meets_in_any_store_too(tmp_path: Path) -> None:
             dist.destroy_process_group()
 
     store = Alien(str(tmp_path / "store"))
-    fine(on_ranks(2, program))
+    on_ranks(2, program)
     assert store.list_keys() == ["life"]
     store.close()
 
@@ -350,27 +316,24 @@ def test_a_failed_beginning_leaves_nothing_behind() -> None:
     assert threading.active_count() == before
 
 
-def test_groups_with_a_parent_meet_and_end_with_it() -> None:
-    def program(rank: int) -> None:
-        parent = make(store, rank, 2, "parent")
-        terms = {"backend": "local", "timeout": 20, "size": 2, "rank": rank}
-        for _ in range(2):  # one of the same name, once the first has ended
-            child = ProcessGroup.create(name="child", parent=parent, **terms)
-            assert child.world is parent.world
-            assert total(child) == 2.0
-            with pytest.raises(ValueError, match="a group of that name"):
-                ProcessGroup.create(name="child", parent=parent, **terms)
-            dist.destroy_process_group(child)
-            assert not child.is_open()
-        alone = ProcessGroup.create(name="alone", parent=parent, rank=0, size=1, ranks=[rank], backend="local")
-        for wrong in ({"store": store}, {"ranks": [5, 6]}, {"ranks": [0, 1], "rank": 1 - rank}):
-            with pytest.raises(ValueError, match="create: group 'other'"):
-                ProcessGroup.create(name="other", parent=parent, **{**terms, **wrong})
-        assert total(alone) == 1.0
-        dist.destroy_process_group(parent)
-        assert not alone.is_open()
-        with pytest.raises(ValueError, match=r"its parent .* has been destroyed"):
-            ProcessGroup.create(name="late", parent=parent, **terms)
-
-    store = HashStore()
-    on_ranks(2, program)
+@members(2)
+def test_groups_with_a_parent_meet_and_end_with_it(store: HashStore, rank: int) -> None:
+    parent = make(store, rank, 2, "parent")
+    terms = {"backend": "local", "timeout": 20, "size": 2, "rank": rank}
+    for _ in range(2):  # one of the same name, once the first has ended
+        child = ProcessGroup.create(name="child", parent=parent, **terms)
+        assert child.world is parent.world
+        assert total(child) == 2.0
+        with pytest.raises(ValueError, match="a group of that name"):
+            ProcessGroup.create(name="child", parent=parent, **terms)
+        dist.destroy_process_group(child)
+        assert not child.is_open()
+    alone = ProcessGroup.create(name="alone", parent=parent, rank=0, size=1, ranks=[rank], backend="local")
+    for wrong in ({"store": store}, {"ranks": [5, 6]}, {"ranks": [0, 1], "rank": 1 - rank}):
+        with pytest.raises(ValueError, match="create: group 'other'"):
+            ProcessGroup.create(name="other", parent=parent, **{**terms, **wrong})
+    assert total(alone) == 1.0
+    dist.destroy_process_group(parent)
+    assert not alone.is_open()
+    with pytest.raises(ValueError, match=r"its parent .* has been destroyed"):
+        ProcessGroup.create(name="late", parent=parent, **terms)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.core.alien import Alien
 
 import rankwise as dist
 from rankwise import ProcessGroup
@@ -24,10 +25,10 @@ from rankwise_tools.recordings.records import load_all
 
 pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
 
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien
-from tests.by_reference import command, returned
+from tests.by_reference import call
 from tests.processes import free_port
+from tests.ranks import pool_of
+from tests.threads import within
 
 PATIENCE_S = 60.0
 LEEWAY_S = 5.0
@@ -35,10 +36,7 @@ LEEWAY_S = 5.0
 SIZE = 3
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RankPool]:
-    with RankPool(SIZE) as pool:
-        yield pool
+pool = pool_of(SIZE)
 
 
 def me() -> int:
@@ -56,9 +54,6 @@ def total(group: ProcessGroup) -> float:
     return float(array[0])
 
 
-# ---------------------------------------------------------------------- deaths
-
-
 def lose(path: str) -> str:
     store = Alien(path)
     group = make(store, ranks=[4, 2, 6])
@@ -66,10 +61,8 @@ def lose(path: str) -> str:
     assert total(group) == total(other) == 3.0
     if me() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    begin = time.monotonic()
-    with pytest.raises(dist.PeerDiedError) as told:
+    with within(LEEWAY_S), pytest.raises(dist.PeerDiedError) as told:
         dist.barrier(group)
-    assert time.monotonic() - begin < LEEWAY_S
     with pytest.raises(dist.PeerDiedError, match=r"rank 1 on .* is gone: its process was killed by SIGKILL"):
         dist.barrier(other)
     smaller = dist.shrink_group([2], group)
@@ -85,9 +78,6 @@ def test_survivors_are_told_who_has_died_by_the_number_they_know(pool: RankPool,
     assert texts[0] == texts[2]
     assert texts[0].startswith("rank 2 on ")
     assert texts[0].endswith("is gone: its process was killed by SIGKILL")
-
-
-# ---------------------------------------------------------------------- the process that serves the store
 
 
 def begin_with_a_broken_host(port: int, kind: str) -> str:
@@ -113,9 +103,6 @@ def test_a_host_that_serves_a_given_store_stays_until_all_have_heard(pool: RankP
         assert ("banana" if kind == "create" else "backend is ") in text, texts
 
 
-# ---------------------------------------------------------------------- the end of a process
-
-
 def end_without_destroying(path: str, rank: int) -> float:
     store = Alien(path)
     groups = [
@@ -133,25 +120,16 @@ def end_without_destroying(path: str, rank: int) -> float:
 
 
 def test_a_process_that_ends_without_destroying_it_ends_soon_and_well(tmp_path: Path) -> None:
-    begin, pipes = time.monotonic(), {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [command(end_without_destroying, str(tmp_path / "store"), rank) for rank in range(2)]
-    ranks = [subprocess.Popen(each, **pipes, text=True) for each in words]  # type: ignore[call-overload]
-    said = [rank.communicate(timeout=PATIENCE_S) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    assert [returned(out) for out, _ in said] == [1.0, 1.0]
-    assert time.monotonic() - begin < 4 * LEEWAY_S
-
-
-# ---------------------------------------------------------------------- records
+    with within(4 * LEEWAY_S), ThreadPoolExecutor(2) as threads:
+        end = partial(call, end_without_destroying, str(tmp_path / "store"), timeout_s=PATIENCE_S)
+        assert list(threads.map(end, range(2))) == [1.0, 1.0]
 
 
 def record(folder: str, path: str) -> None:
     os.environ["RANKWISE_TRACE_DIR"] = folder
     store = Alien(path)
     dist.init_process_group("gloo", store=store, rank=me(), world_size=SIZE, timeout=20)
-    pair = None
-    if me() < 2:
-        pair = make(store, "tp/pair", rank=1 - me(), size=2)
+    pair = make(store, "tp/pair", rank=1 - me(), size=2) if me() < 2 else None
     ends = make(store, "ends", ranks=[5, 9, 7])
     dist.barrier()
     for group in (pair, ends):
@@ -159,7 +137,6 @@ def record(folder: str, path: str) -> None:
             total(group)
     if me() == 0:
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert pair is not None
         told = json.loads(Path(folder, "group tp%2Fpair", "rank1.json").read_text())
         assert (told["reason"], told["outside"]) == ("SIGUSR1", {"group": "tp/pair", "ranks": [0, 1]})
     if pair is not None:
@@ -183,11 +160,8 @@ def test_each_world_has_its_records_and_trace_sees_them_all(
         *(f"rank{rank}.json" for rank in range(3)),
     ]
     world, ends, pair = load_all(str(folder))
-    assert [(r.outside, list(r.ranks)) for r in (world[0], ends[5], pair[1])] == [
-        ("", [0, 1, 2]),
-        ("ends", [5, 9, 7]),
-        ("tp/pair", [0, 1]),
-    ]
+    for told, place in ((world[0], ("", [0, 1, 2])), (ends[5], ("ends", [5, 9, 7])), (pair[1], ("tp/pair", [0, 1]))):
+        assert (told.outside, list(told.ranks)) == place
     assert [op.op for op in ends[9].operations] == ["all_reduce"]
     assert main(["trace", str(folder), "-o", str(tmp_path / "trace.json"), "--analyse"]) == 0
     said = capsys.readouterr().out

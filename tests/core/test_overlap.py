@@ -1,15 +1,17 @@
 """Inputs that lie in memory which the same call writes to: the results are those of inputs that lie elsewhere."""
 
+import itertools
+
 import numpy as np
 import pytest
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
 from rankwise.calls.check import aside, parts_aside
-from rankwise.testing import local_world
 
 SIZES = [2, 3, 5]
-COUNTS = [1, 3, 5000]
 MINE = [-1, 0, 1]
+everywhere = pytest.mark.parametrize(("size", "count", "shift"), [*itertools.product(SIZES, [1, 3, 5000], MINE)])
 
 
 def place(size, count, shift):
@@ -26,9 +28,7 @@ def wanted(size, count):
     return np.repeat(np.arange(1.0, size + 1), count)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("shift", MINE)
+@everywhere
 def test_what_is_gathered_may_lie_anywhere_in_the_output(size, count, shift):
     def program():
         found = []
@@ -46,64 +46,53 @@ def test_what_is_gathered_may_lie_anywhere_in_the_output(size, count, shift):
                     found.append(flat)
         return found
 
-    with local_world(size) as ranks:
-        for found in ranks.run(program):
-            assert len(found) >= 3
-            for flat in found:
-                np.testing.assert_array_equal(flat, wanted(size, count))
+    for found in run_local(size, program):
+        assert len(found) >= 3
+        for flat in found:
+            np.testing.assert_array_equal(flat, wanted(size, count))
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("shift", MINE)
+@everywhere
 @pytest.mark.parametrize("single", [False, True])
 def test_a_reduced_part_may_be_written_anywhere_into_the_input(size, count, shift, single):
     def program():
-        flat = np.arange(size * count, dtype=float)
-        begin = (dist.get_rank() + shift) % size * count
-        begin = min(begin + count // 2, flat.size - count)
-        out = flat[begin : begin + count]
+        flat, out = place(size, count, shift)
+        flat[:] = np.arange(flat.size)
         if single:
             dist.reduce_scatter_tensor(out, flat)
         else:
             dist.reduce_scatter(out, list(flat.reshape(size, count)))
         return out
 
-    with local_world(size) as ranks:
-        for rank, out in enumerate(ranks.run(program)):
-            np.testing.assert_array_equal(out, size * np.arange(rank * count, (rank + 1) * count))
+    for rank, out in enumerate(run_local(size, program)):
+        np.testing.assert_array_equal(out, size * np.arange(rank * count, (rank + 1) * count))
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("shift", MINE)
 def test_the_root_of_a_scatter_may_get_its_part_in_the_place_of_another(size, shift):
     def program():
-        flat = np.arange(size * 4.0)
-        rows = list(flat.reshape(size, 4))
-        if dist.get_rank() != 1:
-            rows = None
+        rows = list(np.arange(size * 4.0).reshape(size, 4)) if dist.get_rank() == 1 else None
         out = rows[(1 + shift) % size] if rows else np.zeros(4)
         dist.scatter(out, rows, src=1)
         return out
 
-    with local_world(size) as ranks:
-        for rank, out in enumerate(ranks.run(program)):
-            np.testing.assert_array_equal(out, np.arange(rank * 4.0, rank * 4.0 + 4))
+    for rank, out in enumerate(run_local(size, program)):
+        np.testing.assert_array_equal(out, np.arange(rank * 4.0, rank * 4.0 + 4))
 
 
-def memory(kind, count):
-    """Return `count` float64 whose memory belongs to an array, or to something else."""
-    if kind == "array":
-        return np.zeros(count)
-    if kind == "bytearray":
-        return np.frombuffer(bytearray(8 * count))
-    return np.asarray(memoryview(np.zeros(count)))
+#: How to get so many float64 whose memory belongs to an array, or to something else.
+MEMORY = {
+    "array": np.zeros,
+    "bytearray": lambda count: np.frombuffer(bytearray(8 * count)),
+    "memoryview": lambda count: np.asarray(memoryview(np.zeros(count))),
+}
 
 
-@pytest.mark.parametrize("kind", ["array", "bytearray", "memoryview"])
-def test_only_what_overlaps_is_copied(kind):
-    flat = memory(kind, 12)
-    rows, other = list(flat.reshape(3, 4)), memory(kind, 4)
+@pytest.mark.parametrize("memory", MEMORY.values(), ids=MEMORY)
+def test_only_what_overlaps_is_copied(memory):
+    flat = memory(12)
+    rows, other = list(flat.reshape(3, 4)), memory(4)
     assert aside(rows[1], rows, rows[1]) is rows[1]
     assert aside(flat[4:8], [flat], rows[1]).base is rows[1].base
     assert aside(other, rows, rows[1]) is other
@@ -123,18 +112,16 @@ def test_memory_that_is_shared_behind_two_owners_is_seen():
     assert not np.may_share_memory(aside(behind[:4], [flat]), flat)
 
 
+@on_ranks(2)
 def test_copies_of_structures_keep_what_lies_between_the_fields():
     dtype = np.dtype([("x", "i1"), ("y", ">f8")], align=True)
     flat = np.zeros(6, dtype)
     flat.view(np.uint8)[:] = np.arange(flat.nbytes)
     assert aside(flat[1:3], [flat]).tobytes() == flat[1:3].tobytes()
 
-    def program():
-        array = np.zeros((3, 4), dtype)
-        array.view(np.uint8)[...] = np.arange(array.nbytes, dtype=np.uint8).reshape(3, -1)
-        got = [np.zeros((3, 2), dtype) for _ in range(2)]
-        dist.all_gather(got, array[:, 1:3])  # not contiguous
-        return [part.tobytes() == b"".join(row[1:3].tobytes() for row in array) for part in got]
-
-    with local_world(2) as ranks:
-        assert ranks.run(program) == [[True, True]] * 2
+    array = np.zeros((3, 4), dtype)
+    array.view(np.uint8)[...] = np.arange(array.nbytes, dtype=np.uint8).reshape(3, -1)
+    got = [np.zeros((3, 2), dtype) for _ in range(2)]
+    dist.all_gather(got, array[:, 1:3])  # not contiguous
+    for part in got:
+        assert part.tobytes() == b"".join(row[1:3].tobytes() for row in array)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import platform
 import socket
-import threading
 from typing import Any
 
 import pytest
+from tests.processes import free_port
+from tests.threads import at_once
 
 from rankwise_launch import peer_check
 from rankwise_launch.checks import Level
+
+PATIENCE_S = 60.0
 
 A, B = "127.0.0.1", "127.0.0.2"
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="other systems have one loopback address")
@@ -18,8 +21,7 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="other syst
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> int:
-    with socket.create_server((A, 0)) as server:
-        found = int(server.getsockname()[1])
+    found = free_port()
     monkeypatch.setattr(peer_check, "PORT", found)
     return found
 
@@ -27,10 +29,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_two_doctors_find_all_four_ways(port: int) -> None:
     first, second = peer_check._PairCheck(A, B), peer_check._PairCheck(B, A)
     with first, second:
-        other = threading.Thread(target=second.run, args=(20.0,))
-        other.start()
-        first.run(20.0)
-        other.join()
+        at_once(lambda meeting: meeting.run(20.0), (first, second), PATIENCE_S)
         for meeting in (first, second):
             assert meeting.here == meeting.there == {port: "", 0: ""}
 
@@ -75,8 +74,6 @@ def test_a_port_is_open_refused_or_silent(monkeypatch: pytest.MonkeyPatch) -> No
             caller.setblocking(False)
             caller.connect_ex(server.getsockname())
         assert "no answer" in found_at(server).text
-    with socket.create_server((A, 0)) as server:
-        where = server.getsockname()[1]
-    [_, refused] = peer_check.check_peer(f"{A}:{where}")
+    [_, refused] = peer_check.check_peer(f"{A}:{free_port()}")
     assert refused.level is Level.BAD
     assert "refused" in refused.text

@@ -77,7 +77,10 @@ def test_addresses_are_taken_as_they_are_and_names_looked_up(monkeypatch: pytest
     assert interface.resolve("node7") == ["10.1.2.3", "2001:db8::1"]
 
 
-@pytest.mark.parametrize("name", ["no-such-host.invalid", "", "a..b", "x" * 70, "\0", "é" * 100])
+NO_NAMES = ["", "a..b", "x" * 70, "y." * 200, "\0", "é" * 100]
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", *NO_NAMES])
 def test_an_unknown_name_is_a_network_error(name: str) -> None:
     with pytest.raises(DistNetworkError, match="cannot be looked up here"):
         interface.resolve(name)
@@ -100,25 +103,17 @@ def test_a_name_that_nobody_knows_yet_is_waited_for(number: int, monkeypatch: py
     assert len(looks) == 5
 
 
-@pytest.mark.parametrize("name", ["", "a..b", "x" * 70, "y." * 200, "\0", "é" * 100])
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_what_can_be_no_name_is_not_waited_for(name: str) -> None:
     with pytest.raises(DistNetworkError, match=r"cannot be looked up here: (there must be|a name)"):
         interface.resolve_in_time(name, 60.0)
 
 
-@pytest.mark.parametrize(
-    ("address", "inside"),
-    [
-        ("127.0.0.1", True),
-        ("127.1.2.3", True),
-        ("::1", True),
-        ("::ffff:127.0.0.1", True),
-        ("10.0.0.1", False),
-        ("::2", False),
-    ],
-)
-def test_loopback_is_known_in_every_form(address: str, inside: bool) -> None:
-    assert interface.is_loopback(address) is inside
+def test_loopback_is_known_in_every_form() -> None:
+    for address in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"):
+        assert interface.is_loopback(address), address
+    for address in ("10.0.0.1", "::2"):
+        assert not interface.is_loopback(address), address
 
 
 def test_without_a_secret_a_name_means_its_loopback_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.threads import run_local
 
 import rankwise as dist
 import rankwise.backends
@@ -35,8 +36,7 @@ def shown():
 
 
 def test_a_group_a_work_and_figures_say_what_they_are():
-    with local_world(2, timeout=30) as ranks:
-        _, told = ranks.run(shown)
+    _, told = run_local(2, shown, timeout=30)
     assert told["group"][0].startswith("<ProcessGroup 'default': rank 1 of 2")
     assert "<tr><th>rank</th><td>1</td></tr>" in told["group"][1]
     assert "all_reduce" in told["work"][0]

@@ -19,17 +19,21 @@ VALUE = bytes(range(32))
 
 
 @pytest.fixture(autouse=True)
-def _no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANKWISE_SECRET_FD", raising=False)
-    monkeypatch.delenv("RANKWISE_SECRET_FILE", raising=False)
+def _unknown(no_secret: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secret, "_loaded", {})
     monkeypatch.setattr(secret, "_given", None)
 
 
-def write(path: Path, data: bytes, mode: int = 0o600) -> str:
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the job secret, which the test has to write."""
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", str(tmp_path / "s"))
+    return tmp_path / "s"
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> None:
     path.write_bytes(data)
     path.chmod(mode)
-    return str(path)
 
 
 def test_without_a_variable_there_is_no_secret() -> None:
@@ -52,35 +56,28 @@ def test_a_new_file_holds_a_new_secret_that_only_its_owner_can_read(
 
 
 @pytest.mark.parametrize("data", [VALUE, VALUE.hex().encode(), VALUE.hex().upper().encode() + b"\n"])
-def test_a_file_may_hold_bytes_or_hexadecimal_digits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
-) -> None:
-    monkeypatch.setenv("RANKWISE_SECRET_FILE", write(tmp_path / "s", data))
+def test_a_file_may_hold_bytes_or_hexadecimal_digits(path: Path, data: bytes) -> None:
+    write(path, data)
     assert secret.load() == VALUE
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
-def test_a_file_that_others_can_read_is_refused_with_the_command_that_mends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
-) -> None:
-    path = write(tmp_path / "s", VALUE, mode)
-    monkeypatch.setenv("RANKWISE_SECRET_FILE", path)
+def test_a_file_that_others_can_read_is_refused_with_the_command_that_mends_it(path: Path, mode: int) -> None:
+    write(path, VALUE, mode)
     with pytest.raises(ValueError, match=f"chmod 600 {path}"):
         secret.load()
 
 
-def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANKWISE_SECRET_FILE", write(tmp_path / "s", VALUE))
+def test_a_file_of_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, VALUE)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(ValueError, match="belongs to user"):
         secret.load()
 
 
 @pytest.mark.parametrize("data", [b"", VALUE[:31], VALUE + b"x", b"zz" * 32, VALUE.hex().encode()[:-2], b"x" * 500])
-def test_what_is_no_secret_is_refused_without_being_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
-) -> None:
-    monkeypatch.setenv("RANKWISE_SECRET_FILE", write(tmp_path / "s", data))
+def test_what_is_no_secret_is_refused_without_being_shown(path: Path, data: bytes) -> None:
+    write(path, data)
     with pytest.raises(ValueError, match="expected 32 bytes") as caught:
         secret.load()
     assert caught.value.__cause__ is None

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
-from rankwise.testing import local_world
 
 
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_lists_of_arrays(size: int, async_op: bool) -> None:
-    with local_world(size) as world:
-        world.run(lists, async_op)
+    run_local(size, lists, async_op)
 
 
 def lists(async_op: bool) -> None:
@@ -49,12 +48,8 @@ def lists(async_op: bool) -> None:
     assert [out[0] for out in scattered] == wanted
 
 
+@on_ranks(3)
 def test_ranks_may_have_different_numbers_of_arrays() -> None:
-    with local_world(3) as world:
-        world.run(uneven)
-
-
-def uneven() -> None:
     rank = dist.get_rank()
     arrays = [np.full(2, float(rank)) for _ in range(rank + 1)]
     dist.all_reduce_multigpu(arrays, dist.ReduceOp.AVG)
@@ -79,11 +74,7 @@ def uneven() -> None:
         (lambda: dist.reduce_scatter_multigpu([np.ones(2)], []), "there must be 1 input lists"),
     ],
 )
+@on_ranks(1)
 def test_mistakes_are_named(call: Any, said: str) -> None:
-    with local_world(1) as world:
-        world.run(refused, call, said)
-
-
-def refused(call: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         call()

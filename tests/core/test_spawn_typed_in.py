@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
@@ -18,10 +17,9 @@ dist.spawn(hello, nprocs=2{more})
 """
 
 
-def typed_in(text, **settings):
-    return subprocess.run(
-        [sys.executable, "-i", "-q"], input=text, capture_output=True, text=True, timeout=PATIENCE_S, **settings
-    )
+def typed_in(text, *words, **settings):
+    command = [sys.executable, *(words or ("-i", "-q"))]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE_S, **settings)
 
 
 def test_a_function_without_a_file_is_refused_with_what_to_do(tmp_path):
@@ -47,9 +45,6 @@ def test_a_forked_process_knows_what_was_typed_in(tmp_path):
 def test_what_the_message_says_works(way, tmp_path):
     (tmp_path / "ranks.py").write_text("def hello(rank):\n    print('rank %d\\n' % rank, end='', flush=True)\n")
     program = "import rankwise as dist; from ranks import hello\ndist.spawn(hello, nprocs=2)\n"
-    if way == "imported":
-        done = typed_in(program, cwd=tmp_path)
-    else:
-        command = [sys.executable, "-c", textwrap.dedent(program)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+    words = [] if way == "imported" else ["-c", program]
+    done = typed_in(program, *words, cwd=tmp_path)
     assert sorted(done.stdout.split("\n")) == ["", "rank 0", "rank 1"], done.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.by_reference import command
+from tests.processes import forked, held
 
 from rankwise.errors import DistStoreError, DistTimeoutError
 from rankwise.store import FileStore
@@ -36,29 +37,25 @@ def use(path: Path, name: str) -> None:
         sys.stdin.read()
 
 
-def nothing(store: FileStore) -> None:
-    """Only have it."""
-
-
 @contextmanager
-def user(path: Path, work: Work = nothing) -> Iterator[subprocess.Popen[str]]:
+def user(path: Path, work: Work) -> Iterator[subprocess.Popen[str]]:
     """Use a store in another process: the work is done, then a line is printed, then it waits to be told to end."""
     words = command(use, path, work.__name__)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
-            process.kill()
-            process.wait(PATIENCE_S)
+            end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait(PATIENCE_S)
 
 
 def ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n"
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def count_and_meet(store: FileStore) -> None:
@@ -80,7 +77,8 @@ def test_processes_share_a_store_by_naming_the_same_file(path: Path) -> None:
         assert store.get("log") == b"xxx"
 
 
-def test_the_last_to_close_removes_the_file(path: Path) -> None:
+def test_the_last_to_close_removes_the_file_which_may_be_made_beforehand(path: Path) -> None:
+    path.touch(0o600)
     first, second = FileStore(path), FileStore(path)
     first.close()
     assert path.exists()
@@ -96,8 +94,7 @@ def write(store: FileStore) -> None:
 def test_a_file_that_is_left_from_an_earlier_run_is_not_joined(path: Path) -> None:
     with user(path, write) as process:
         ready(process)
-        process.kill()
-        process.wait(PATIENCE_S)
+        end(process)
     assert path.stat().st_size > 0
     with FileStore(path) as store:
         assert store.num_keys() == 0
@@ -111,17 +108,9 @@ def test_a_file_that_one_of_its_users_still_has_is_joined(path: Path) -> None:
     with FileStore(path) as store:
         with user(path, write) as process:
             ready(process)
-            process.send_signal(signal.SIGKILL)
-            process.wait(PATIENCE_S)
+            end(process)
         with FileStore(path) as late:
             assert late.get("key") == b"v"
-        assert store.get("key") == b"v"
-
-
-def test_an_empty_file_can_be_made_beforehand(path: Path) -> None:
-    path.touch(0o600)
-    with FileStore(path) as store:
-        store.set("key", "v")
         assert store.get("key") == b"v"
 
 
@@ -222,28 +211,28 @@ def test_a_lock_that_is_kept_ends_in_a_time_out(path: Path) -> None:
         ready(process)
         process.send_signal(signal.SIGSTOP)
         store.set_timeout(0.05)
-        with pytest.raises(DistTimeoutError, match=r"has kept the lock of .*store"):
-            store.set("key", "v")
-        with pytest.raises(DistTimeoutError, match=r"has kept the lock of .*store"):
-            FileStore(path, timeout=0.05)
-        process.kill()
-        process.wait(PATIENCE_S)
+        for call in (lambda: store.set("key", "v"), lambda: FileStore(path, timeout=0.05)):
+            with pytest.raises(DistTimeoutError, match=r"has kept the lock of .*store"):
+                call()
+        end(process)
         store.set("key", "v")
 
 
 def test_a_forked_child_becomes_a_user_of_its_own(path: Path) -> None:
     with FileStore(path, timeout=PATIENCE_S) as store:
         store.set("from parent", "v")
-        child = os.fork()
-        if child == 0:
-            works = store.get("from parent") == b"v"
+
+        def count() -> None:
+            assert store.get("from parent") == b"v"
             for _ in range(100):
                 store.add("n", 1)
+
+        def count_and_close() -> None:
+            count()
             store.close()
-            os._exit(not works)
-        for _ in range(100):
-            store.add("n", 1)
-        assert os.waitpid(child, 0)[1] == 0
+
+        with forked(count_and_close):
+            count()
         assert store.get("n") == b"200"
         assert path.exists()
     assert not path.exists()
@@ -264,7 +253,7 @@ def test_a_full_disk_is_an_error_and_the_change_is_undone(path: Path, monkeypatc
 
 
 def test_stores_leave_no_descriptor_behind(path: Path) -> None:
-    before = descriptors()
+    before, _ = held()
     for _ in range(50):
         with FileStore(path) as store, store.clone() as twin:
             twin.set("key", "v")
@@ -276,5 +265,5 @@ def test_stores_leave_no_descriptor_behind(path: Path) -> None:
     path.unlink()
     forgotten = FileStore(path)
     del forgotten
-    assert descriptors() == before
+    assert held()[0] == before
     assert not path.exists()

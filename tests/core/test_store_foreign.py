@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.alien import Alien, Bare
+from tests.processes import wait_until
+from tests.threads import within
 
 import rankwise as dist
 from rankwise.store import PrefixStore, Store, as_store
@@ -18,26 +20,26 @@ from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
-sys.path.insert(0, str(Path(__file__).parent))
-from alien import Alien, Bare
-
 PATIENCE_S = 30.0
 LEEWAY_S = 1.0
 _SHORT_S = 0.05
 
 
 @pytest.fixture(params=[Bare, Alien], ids=["bare", "whole"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bare]:
-    store = request.param(str(tmp_path / "store"))
-    yield store
-    store.close()
+def other(request: pytest.FixtureRequest, path: str) -> Iterator[Bare]:
+    with closing(request.param(path)) as store:
+        yield store
 
 
 @pytest.fixture
 def store(other: Bare) -> Iterator[Store]:
-    adapted = as_store(other)
-    yield adapted
-    adapted.close()
+    with as_store(other) as adapted:
+        yield adapted
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
 
 
 def test_a_store_of_ours_is_left_as_it_is() -> None:
@@ -46,13 +48,13 @@ def test_a_store_of_ours_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["set", "add", "compare_set", "wait"])
-def test_what_lacks_a_method_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_lacks_a_method_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(Alien, name, None)
     with pytest.raises(TypeError, match=rf"a store must have {name}, which Alien does not"):
-        as_store(Alien(str(tmp_path / "store")))
+        as_store(Alien(path))
 
 
-def test_a_store_whose_connection_is_lost_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_store_whose_connection_is_lost_is_not_asked_again(path: str) -> None:
     asked = []
 
     class DistNetworkError(RuntimeError):
@@ -63,26 +65,11 @@ def test_a_store_whose_connection_is_lost_is_not_asked_again(tmp_path: Path) -> 
             asked.append(key)
             raise DistNetworkError("sendBytes failed: Broken pipe")
 
-    other = Lost(str(tmp_path / "store"))
-    with as_store(other) as store:
+    with closing(Lost(path)) as other, as_store(other) as store:
         for key in ("one", "two", "three"):
             with pytest.raises(dist.DistStoreError, match=r"add on .*DistNetworkError: sendBytes failed: Broken pipe"):
                 store.add(key, 1)
-    other.close()
     assert asked == ["one"]
-
-
-def test_values_go_in_and_out(store: Store) -> None:
-    store.set("text", "ä")
-    store.multi_set(["bytes", "nothing"], [b"\0\xff", b""])
-    assert store.get("text") == "ä".encode()
-    assert store.multi_get(["nothing", "bytes"]) == [b"", b"\0\xff"]
-    assert store.peek("bytes") == b"\0\xff"
-    assert store.peek("never") is None
-    assert store.check(["text", "nothing"])
-    assert not store.check(["text", "never"])
-    assert store.check([])
-    store.wait([])
 
 
 def test_counters_are_read_as_decimal_numbers(store: Store) -> None:
@@ -106,47 +93,25 @@ def test_compare_set_tells_what_is_there_afterwards(store: Store) -> None:
     assert not store.check(["never"])
 
 
-def test_one_of_many_wins_and_no_count_is_lost(other: Bare, store: Store) -> None:
-    wins: list[bytes] = []
-
-    def take_part(number: int) -> None:
-        mine = b"%d" % number
-        if store.compare_set("leader", "", mine) == mine:
-            wins.append(mine)
-        for _ in range(10):
-            store.add("count", 1)
-
-    threads = [threading.Thread(target=take_part, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert wins == [store.get("leader")]
-    assert store.add("count", 0) == 80
-
-
 @pytest.mark.parametrize("wait", ["get", "wait", "multi_get"])
 def test_waiting_ends_when_the_keys_come_and_hinders_nobody(store: Store, wait: str) -> None:
-    found: list[object] = []
     keys = "c" if wait == "get" else ["a", "b", "c"]
-    thread = threading.Thread(target=lambda: found.append(getattr(store, wait)(keys, timeout=30)))
-    thread.start()
-    for key in ("b", "a"):
-        begin = time.monotonic()
-        store.set(key, key)
-        assert time.monotonic() - begin < LEEWAY_S
-    assert not found
-    store.set("c", "c")
-    thread.join(PATIENCE_S)
-    assert found == [{"get": b"c", "wait": None, "multi_get": [b"a", b"b", b"c"]}[wait]]
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(getattr(store, wait), keys, timeout=PATIENCE_S)
+        for key in ("b", "a"):
+            with within(LEEWAY_S):
+                store.set(key, key)
+        assert not waiting.done()
+        store.set("c", "c")
+        found = {"get": b"c", "wait": None, "multi_get": [b"a", b"b", b"c"]}[wait]
+        assert waiting.result(PATIENCE_S) == found
 
 
 def test_a_wait_in_vain_ends_in_time_and_names_the_keys(store: Store) -> None:
     store.set("here", "x")
-    begin = time.monotonic()
-    with pytest.raises(dist.DistTimeoutError, match=r"timed out: wait on ForeignStore.*: waited 0.2 s for key 'gone'"):
+    expected = r"timed out: wait on ForeignStore.*: waited 0.2 s for key 'gone'"
+    with within(2 * LEEWAY_S, at_least_s=0.15), pytest.raises(dist.DistTimeoutError, match=expected):
         store.wait(["here", "gone"], timedelta(seconds=0.2))
-    assert 0.15 < time.monotonic() - begin < 2 * LEEWAY_S
     with pytest.raises(dist.DistTimeoutError, match=r"timed out: get on .*: waited 0 s for key 'gone'"):
         store.get("gone", timeout=0)
     store.set_timeout(0.1)
@@ -154,7 +119,7 @@ def test_a_wait_in_vain_ends_in_time_and_names_the_keys(store: Store) -> None:
         store.multi_get(["here", "gone", "lost"])
 
 
-def test_whoever_waits_for_many_asks_for_one(tmp_path: Path) -> None:
+def test_whoever_waits_for_many_asks_for_one(path: str) -> None:
     asked: list[int] = []
 
     class Counting(Alien):
@@ -162,7 +127,7 @@ def test_whoever_waits_for_many_asks_for_one(tmp_path: Path) -> None:
             asked.append(len(keys))
             return super().check(keys)
 
-    store = as_store(Counting(str(tmp_path / "store")))
+    store = as_store(Counting(path))
     keys = [f"key{number}" for number in range(1000)]
     store.multi_set(keys[:700], keys[:700])
     with pytest.raises(dist.DistTimeoutError, match="key700"):
@@ -173,7 +138,7 @@ def test_whoever_waits_for_many_asks_for_one(tmp_path: Path) -> None:
     store.close()
 
 
-def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
+def test_many_values_go_at_once_where_the_store_can(path: str) -> None:
     asked: list[str] = []
 
     class Extended(Alien):
@@ -189,7 +154,7 @@ def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
             asked.append("multi_get")
             return [super(Extended, self).get(key) for key in keys]
 
-    store = as_store(Extended(str(tmp_path / "store")))
+    store = as_store(Extended(path))
     store.multi_set(["of/0", "of/1"], ["1", "2"])
     assert store.multi_get(["of/0", "of/1"]) == [b"1", b"2"]
     series = Series("of/", 3)
@@ -200,7 +165,7 @@ def test_many_values_go_at_once_where_the_store_can(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(tmp_path: Path) -> None:
+def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(path: str) -> None:
     asked = []
 
     class Counted(Alien):
@@ -209,29 +174,23 @@ def test_the_last_to_come_asks_no_more_for_what_it_has_said_itself(tmp_path: Pat
                 asked.append(name)
             return super().__getattribute__(name)
 
-    other = Counted(str(tmp_path / "store"))
-    with as_store(other) as store:
+    with closing(Counted(path)) as other, as_store(other) as store:
         assert store._arrive({}, ArrivalPoint("come", "said", 1), NO_KEYS, 5) == (FINE, [])
         assert asked[-2:] == ["add", "compare_set"]
         store.compare_set("said otherwise", "", "no")
         assert store._arrive({}, ArrivalPoint("come again", "said otherwise", 1), NO_KEYS, 5) == (b"no", [])
-    other.close()
 
 
-def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(tmp_path: Path) -> None:
-    other = Alien(str(tmp_path / "store"))
+def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(path: str) -> None:
+    other = Alien(path)
     store = as_store(other)
-    thread = threading.Thread(target=other.get, args=("release",))
-    thread.start()
-    begin = time.monotonic()
-    while other._one_call.acquire(timeout=0.0):  # it has yet to begin to wait
-        other._one_call.release()
-    store.set("key", "value")
-    assert store.get("key") == b"value"
-    store.set("release", "")
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    assert time.monotonic() - begin < 5 * LEEWAY_S
+    with ThreadPoolExecutor(1) as threads, within(5 * LEEWAY_S):
+        released = threads.submit(other.get, "release")
+        assert wait_until(other._one_call.locked, PATIENCE_S)  # it has begun to wait
+        store.set("key", "value")
+        assert store.get("key") == b"value"
+        store.set("release", "")
+        released.result(PATIENCE_S)
     store.close()
 
 
@@ -252,8 +211,7 @@ def test_a_call_of_the_program_that_waits_in_the_other_store_keeps_nobody(tmp_pa
     ids="peek get multi_get wait check add compare_set set_and_peek delete_prefix list_keys".split(),
 )
 def test_no_operation_waits_in_the_other_store_for_what_is_deleted_meanwhile(
-    tmp_path: Path,
-    operation,  # type: ignore[no-untyped-def]
+    path: str, operation: Callable[[Any], object]
 ) -> None:
     """Between its requests somebody deletes all that it may wait for; a request that waits then fails."""
     requests = 0
@@ -284,30 +242,29 @@ def test_no_operation_waits_in_the_other_store_for_what_is_deleted_meanwhile(
             for key, value in zip(keys, values, strict=True):
                 self.set(key, value)
 
-    other = Deleted(str(tmp_path / "store"), patience_s=0.0)
-    other._table.multi_set(["key", "other"], ["1", "1"])
-    said = expected = "waited 0.05 s for key"
-    with as_store(other) as store:
-        try:
-            operation(store)
-        except dist.DistTimeoutError as error:
-            said = str(error)
-    assert expected in said
-    other.close()
+    with closing(Deleted(path, patience_s=0.0)) as other:
+        other._table.multi_set(["key", "other"], ["1", "1"])
+        said = expected = "waited 0.05 s for key"
+        with as_store(other) as store:
+            try:
+                operation(store)
+            except dist.DistTimeoutError as error:
+                said = str(error)
+        assert expected in said
 
 
-def test_a_clone_that_cannot_be_had_is_done_without(tmp_path: Path) -> None:
+def test_a_clone_that_cannot_be_had_is_done_without(path: str) -> None:
     class Unwilling(Alien):
         def clone(self) -> Alien:
             raise RuntimeError("Tried to call pure virtual function")
 
-    other = Unwilling(str(tmp_path / "store"))
+    other = Unwilling(path)
     with as_store(other) as store:
         store.set("key", "value")
     assert other.get("key") == b"value"  # it is open: it was never ours
 
 
-def test_the_client_of_our_own_is_closed_and_the_programs_is_not(tmp_path: Path) -> None:
+def test_the_client_of_our_own_is_closed_and_the_programs_is_not(path: str) -> None:
     closed: list[Alien] = []
 
     class Closing(Alien):
@@ -315,7 +272,7 @@ def test_the_client_of_our_own_is_closed_and_the_programs_is_not(tmp_path: Path)
             closed.append(self)
             super().close()
 
-    other = Closing(str(tmp_path / "store"))
+    other = Closing(path)
     store = as_store(other)
     view, twin = store.view(1), store.clone()
     twin.set("key", "value")
@@ -351,12 +308,12 @@ def test_keys_are_listed_and_deleted_where_they_can_be(other: Bare, store: Store
     [lambda s: s.append("k", "v"), lambda s: s.queue_push("q", "v"), lambda s: s.barrier("b", 1, 1)],
     ids=["append", "queue", "barrier"],
 )
-def test_what_such_a_store_cannot_do_is_said(store: Store, operation) -> None:  # type: ignore[no-untyped-def]
+def test_what_such_a_store_cannot_do_is_said(store: Store, operation: Callable[[Store], object]) -> None:
     with pytest.raises(dist.DistStoreError, match="has no queues, barriers, append and swap"):
         operation(store)
 
 
-def test_an_error_of_the_other_store_is_one_of_ours(tmp_path: Path) -> None:
+def test_an_error_of_the_other_store_is_one_of_ours(path: str) -> None:
     class Broken(Alien):
         def set(self, key: str, value: str | bytes) -> None:
             raise ConnectionResetError("connection reset by peer")
@@ -364,7 +321,7 @@ def test_an_error_of_the_other_store_is_one_of_ours(tmp_path: Path) -> None:
         def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
             raise RuntimeError("Socket Timeout")
 
-    store = as_store(Broken(str(tmp_path / "store")))
+    store = as_store(Broken(path))
     with pytest.raises(dist.DistStoreError, match=r"set on ForeignStore.*: ConnectionResetError: conn") as told:
         store.set("key", "value")
     assert isinstance(told.value.__cause__, ConnectionResetError)

@@ -8,15 +8,16 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
 from types import FrameType
 from typing import Any
 
 import pytest
+from tests.processes import wait_until
+from tests.store_kinds import PLAIN_KINDS
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, QueueEmptyError
@@ -30,35 +31,6 @@ from rankwise.store.tcp import waiting as lent
 QUEUE = "jobs"
 PATIENCE_S = 20.0
 
-
-class PrimitiveStore(Store):
-    """A store of a third party: nothing but what is abstract."""
-
-    def __init__(self) -> None:
-        self.table = Table()
-
-    def peek(self, key: str) -> bytes | None:
-        return self.table.peek(key)
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        return self.table.swap(key, expected, desired)
-
-    def scan(self) -> Sequence[str]:
-        return self.table.scan()
-
-
-def client_of(stack: ExitStack) -> TCPStore:
-    master = stack.enter_context(TCPStore("127.0.0.1", is_master=True))
-    return stack.enter_context(TCPStore("127.0.0.1", master.port))
-
-
-KINDS: dict[str, Callable[[ExitStack, Path], Store]] = {
-    "hash": lambda stack, path: HashStore(),
-    "file": lambda stack, path: stack.enter_context(FileStore(path / "store")),
-    "tcp": lambda stack, path: client_of(stack),
-    "tcp master": lambda stack, path: stack.enter_context(TCPStore("127.0.0.1", is_master=True)),
-    "primitives": lambda stack, path: PrimitiveStore(),
-}
 
 # ---------------------------------------------------------------------- the model
 
@@ -166,10 +138,10 @@ def interrupted_at(step: int, count: list[int]) -> Iterator[None]:
         sys.settrace(before)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(PLAIN_KINDS))
 def test_a_pop_that_is_interrupted_anywhere_leaves_the_item_first(kind: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads, ExitStack() as stack:
-        store = KINDS[kind](stack, tmp_path)
+        store = PLAIN_KINDS[kind](stack, tmp_path)
         store.set_timeout(PATIENCE_S)
         store.queue_push(QUEUE, "first")
         store.queue_push(QUEUE, "second")
@@ -306,9 +278,7 @@ def test_an_item_that_was_given_back_over_another_connection_is_not_lent_to_the_
         token = os.urandom(16)
         waiting = threading.Thread(target=lambda: suppressed(store, token))
         waiting.start()
-        until = monotonic() + PATIENCE_S
-        while not store._pool._server._waiting.has(queues.queue_key(QUEUE)) and monotonic() < until:  # type: ignore[union-attr]
-            sleep(0.001)
+        assert wait_until(lambda: store._pool._server._waiting.has(queues.queue_key(QUEUE)), PATIENCE_S)  # type: ignore[union-attr]
         store._run(operations.queue_release, 1.0, QUEUE, token, None)
         store.queue_push(QUEUE, "item")
         assert store.queue_pop(QUEUE, block=False) == b"item"
@@ -365,17 +335,10 @@ def test_nobody_is_told_that_a_queue_is_empty_whose_last_item_may_come_back(
         assert late._run(operations.queue_pop, 1.0, QUEUE, token) == b"item"
         with late._pool.connection(Deadline(PATIENCE_S)) as connection:
             connection._ask("queue_confirm", None, (QUEUE, token))
-        await_(lambda: at._lent.is_leaving(QUEUE))  # type: ignore[union-attr]
+        assert wait_until(lambda: at._lent.is_leaving(QUEUE), PATIENCE_S)  # type: ignore[union-attr]
         length = threads.submit(store.queue_len, QUEUE)
         if returns:
-            await_(lambda: at._waiting.has(server._LEAVING + QUEUE))  # type: ignore[union-attr]
+            assert wait_until(lambda: at._waiting.has(server._LEAVING + QUEUE), PATIENCE_S)  # type: ignore[union-attr]
             late._run(operations.queue_release, 1.0, QUEUE, token, b"item")
         assert length.result(PATIENCE_S) == returns
         late.close()
-
-
-def await_(is_so: Callable[[], bool]) -> None:
-    until = monotonic() + PATIENCE_S
-    while not is_so() and monotonic() < until:
-        sleep(0.001)
-    assert is_so()

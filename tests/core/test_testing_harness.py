@@ -6,23 +6,21 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.by_reference import command
 from tests.processes import alive, wait_until
+from tests.ranks import pool_of, use_mesh
+from tests.threads import within
 
 import rankwise as dist
 from rankwise.backends import compiled_parts
-from rankwise.backends.registry import registry
 from rankwise.errors import DistTimeoutError, PeerDiedError
 from rankwise_testing import RankFailedError, RankPool, origins, run_ranks
 from rankwise_testing.origins import kept_origins
 
 LEEWAY_S = 2.0
-THIRD_PARTY = str(Path(__file__).parents[1] / "third_party/src")
 
 
 def rank():
@@ -36,10 +34,7 @@ def nothing_is_kept():
         yield
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with RankPool(3) as ranks:
-        yield ranks
+pool = pool_of(3)
 
 
 def place():
@@ -57,10 +52,6 @@ def double(array, *, by=2):
 def test_arguments_and_results_travel(pool):
     for r, array in enumerate(pool.run(double, np.arange(3))):
         np.testing.assert_array_equal(array, np.arange(3) * 2 + r)
-
-
-def test_processes_are_used_again(pool):
-    assert pool.run(os.getpid) == pool.run(os.getpid)
 
 
 def test_the_first_ranks_may_run_alone(pool):
@@ -93,10 +84,9 @@ def make_group_alone(address, failing):
 
 
 def test_who_waits_for_a_failed_rank_to_make_a_group_is_stopped_for_this_time(pool, tmp_path):
-    began, before = time.monotonic(), pool.run(os.getpid)
-    with pytest.raises(RankFailedError, match="rank 1 of 3 failed: KeyError"):
+    before = pool.run(os.getpid)
+    with within(LEEWAY_S), pytest.raises(RankFailedError, match="rank 1 of 3 failed: KeyError"):
         pool.run(make_group_alone, f"file://{tmp_path}/first", 1)
-    assert time.monotonic() - began < LEEWAY_S
     pool.run(make_group_alone, f"file://{tmp_path}/second", None)
     assert pool.run(os.getpid) == before
 
@@ -106,31 +96,23 @@ class AwkwardError(Exception):
         super().__init__(f"{one}{two}")
 
 
-def raise_awkward():
+def raise_what_cannot_be_pickled():
     raise AwkwardError("a", "b")
 
 
-def test_an_error_that_cannot_be_pickled_comes_home_in_words(pool):
-    with pytest.raises(RankFailedError, match="AwkwardError: ab"):
-        pool.run(raise_awkward)
-
-
-def make_lock():
-    return threading.Lock()
-
-
-def test_a_result_that_cannot_be_pickled_is_an_error(pool):
-    with pytest.raises(RankFailedError, match="cannot be brought home"):
-        pool.run(make_lock)
-
-
-def leave():
-    sys.exit(3)
-
-
-def test_an_exit_is_a_failure_of_the_function_and_not_the_end_of_the_process(pool):
-    with pytest.raises(RankFailedError, match="SystemExit"):
-        pool.run(leave)
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (raise_what_cannot_be_pickled, "AwkwardError: ab"),
+        (threading.current_thread, "cannot be brought home"),
+        (sys.exit, "SystemExit"),
+    ],
+)
+def test_what_cannot_come_home_is_told_in_words_and_ends_no_process(pool, function, words):
+    before = pool.run(os.getpid)
+    with pytest.raises(RankFailedError, match=words):
+        pool.run(function)
+    assert pool.run(os.getpid) == before
 
 
 def test_functions_must_be_found_by_their_name(pool):
@@ -186,22 +168,15 @@ def test_what_ranks_print_is_shown(pool, capsys):
     assert sorted(capsys.readouterr().out.splitlines()) == [f"hello from {r}" for r in range(3)]
 
 
-def variable(name):
-    return os.environ.get(name)
-
-
 def test_variables_may_name_the_rank():
     with RankPool(2, env={"SOME_PLACE": "host-{rank}"}) as pool:
-        assert pool.run(variable, "SOME_PLACE") == ["host-0", "host-1"]
+        assert pool.run(os.getenv, "SOME_PLACE") == ["host-0", "host-1"]
         # What a rank has loaded may depend on it, so that it is forked from no other process.
         assert {parent for parent, _ in pool.run(parent_and_modules)} == {os.getpid()}
 
 
-def meet(third_party):
-    sys.path.insert(0, third_party)
-    from rankwise_mesh import rankwise_backend
-
-    registry.register(rankwise_backend(), replace=True)
+def meet():
+    use_mesh()
     dist.init_process_group("mesh", timeout=30)
     array = np.array([rank() + 1])
     dist.all_reduce(array)
@@ -213,7 +188,7 @@ def test_the_ranks_can_meet_through_their_environment():
     """The port in MASTER_PORT is free for rank 0, in one life after another."""
     with RankPool(2) as pool:
         for _ in range(3):
-            assert pool.run(meet, THIRD_PARTY) == [3, 3]
+            assert pool.run(meet) == [3, 3]
 
 
 def test_a_launcher_may_start_the_processes(tmp_path):
@@ -226,8 +201,8 @@ def test_a_launcher_may_start_the_processes(tmp_path):
         "sys.exit(max(process.wait() for process in ranks))\n"
     )
     with RankPool(2, launch=(sys.executable, str(launcher), "{size}")) as pool:
-        assert pool.run(variable, "OMPI_COMM_WORLD_RANK") == ["0", "1"]
-        assert pool.run(variable, "RANK") == [None, None]
+        assert pool.run(os.getenv, "OMPI_COMM_WORLD_RANK") == ["0", "1"]
+        assert pool.run(os.getenv, "RANK") == [None, None]
         pids = pool.run(os.getpid)
         with pytest.raises(RankFailedError, match="rank 1 of 2"):
             pool.run(fail_by_launcher_rank)
@@ -239,19 +214,16 @@ def fail_by_launcher_rank():
         raise KeyError("lost")
 
 
-def test_a_program_that_is_not_there_is_named():
-    with pytest.raises(FileNotFoundError, match="no-such-launcher"), RankPool(1, launch=("no-such-launcher",)) as pool:
+@pytest.mark.parametrize(
+    ("launch", "error", "words"),
+    [
+        (("no-such-launcher",), FileNotFoundError, "no-such-launcher"),
+        ((sys.executable, "-c", "raise SystemExit('out of order')"), ChildProcessError, "out of order"),
+    ],
+)
+def test_processes_that_cannot_start_are_named_or_told_with_what_they_printed(launch, error, words):
+    with pytest.raises(error, match=words), RankPool(1, launch=launch) as pool:
         pool.run(rank)
-
-
-def test_processes_that_cannot_start_are_told_with_what_they_printed(tmp_path):
-    launcher = tmp_path / "broken.py"
-    launcher.write_text("raise SystemExit('out of order')")
-    with (
-        pytest.raises(ChildProcessError, match="out of order"),
-        RankPool(1, launch=(sys.executable, str(launcher))) as p,
-    ):
-        p.run(rank)
 
 
 def test_a_function_runs_on_fresh_processes():
@@ -274,7 +246,7 @@ def test_ranks_are_forked_from_a_process_that_has_loaded_what_they_need(monkeypa
         pool._kill()  # as after a failure; what is started then has the environment of then
         (parent, _), _ = pool.run(parent_and_modules)
         assert parent != first[0]
-        assert pool.run(variable, "ANOTHER") == ["value"] * 2
+        assert pool.run(os.getenv, "ANOTHER") == ["value"] * 2
     assert not alive(first[0])
     assert not alive(parent)
 
@@ -297,13 +269,9 @@ def test_pools_of_one_environment_may_share_what_their_ranks_are_forked_from_one
     assert not alive(third)
 
 
-def compiled_state():
-    return compiled_parts.state()[1]
-
-
 def test_what_modules_read_as_they_are_loaded_may_name_the_rank():
     with RankPool(2, env={compiled_parts.VARIABLE: "{rank}"}) as pool:
-        assert ["turned off" in text for text in pool.run(compiled_state)] == [True, False]
+        assert ["turned off" in text for _, text in pool.run(compiled_parts.state)] == [True, False]
 
 
 def test_ranks_are_started_one_by_one_where_modules_start_threads(monkeypatch, tmp_path):

@@ -1,10 +1,10 @@
 """The backend `local` and `local_world`: ranks as threads, with real data and real failures."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
+from tests.threads import at_once, on_ranks, run_local, within
 
 import rankwise as dist
 from rankwise import HashStore
@@ -37,10 +37,9 @@ def test_a_world_can_be_run_many_times_and_keeps_its_group():
 
 def test_the_worlds_of_the_ranks_are_not_the_callers():
     before = current()
-    with local_world(2) as ranks:
-        assert all(world is not before for world in ranks.run(current))
-        assert current() is before
-        assert not dist.is_initialized()
+    assert all(world is not before for world in run_local(2, current))
+    assert current() is before
+    assert not dist.is_initialized()
 
 
 def test_the_ranks_see_the_callers_context():
@@ -72,10 +71,8 @@ def test_the_first_error_comes_home_with_its_rank_and_stops_the_others(what):
             others.append(str(error))
             raise
 
-    begin = time.monotonic()
-    with local_world(3) as ranks, pytest.raises(KeyError, match="lost") as caught:
-        ranks.run(program)
-    assert time.monotonic() - begin < LEEWAY_S
+    with within(LEEWAY_S), pytest.raises(KeyError, match="lost") as caught:
+        run_local(3, program)
     assert len(others) == 2, others
     if hasattr(caught.value, "__notes__"):
         assert "rank 1" in caught.value.__notes__[0]
@@ -112,63 +109,47 @@ def test_a_world_needs_a_rank():
 
 
 def test_init_process_group_makes_a_local_world_in_any_threads():
-    store, results = HashStore(), {}
+    store = HashStore()
 
     def rank(number):
         use(World())
         dist.init_process_group("local", store=store, rank=number, world_size=3, timeout=20)
-        results[number] = total()
+        result = total()
         dist.destroy_process_group()
+        return result
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert results == dict.fromkeys(range(3), 6.0)
+    assert at_once(rank, range(3), PATIENCE_S) == [6.0] * 3
 
 
+@on_ranks(2)
 def test_a_longer_message_fails_both_sides_naming_both_sizes():
-    def program():
-        if dist.get_rank() == 0:
-            work = dist.isend(np.zeros(3, np.uint8), 1)
-        else:
-            work = dist.irecv(np.zeros(2, np.uint8), 0)
-        with pytest.raises(DistBackendError, match=r"3 bytes.*2 bytes"):
-            work.wait()
-
-    with local_world(2) as ranks:
-        ranks.run(program)
+    if dist.get_rank() == 0:
+        work = dist.isend(np.zeros(3, np.uint8), 1)
+    else:
+        work = dist.irecv(np.zeros(2, np.uint8), 0)
+    with pytest.raises(DistBackendError, match=r"3 bytes.*2 bytes"):
+        work.wait()
 
 
+@on_ranks(2)
 def test_a_send_after_an_abort_fails_instead_of_waiting_for_ever():
-    def program():
-        group = dist.group.WORLD
-        if dist.get_rank() == 0:
-            group.abort()
-        begin = time.monotonic()
-        with pytest.raises(GroupAbortedError):  # whether the abort comes before or after the message
-            dist.send(np.zeros(1), 1 - dist.get_rank(), timeout=5)
-        assert time.monotonic() - begin < LEEWAY_S
-
-    with local_world(2) as ranks:
-        ranks.run(program)
+    group = dist.group.WORLD
+    if dist.get_rank() == 0:
+        group.abort()
+    with within(LEEWAY_S), pytest.raises(GroupAbortedError):  # whichever comes first, the abort or the message
+        dist.send(np.zeros(1), 1 - dist.get_rank(), timeout=5)
 
 
+@on_ranks(2)
 def test_an_abort_ends_what_all_ranks_wait_for():
-    def program():
-        if dist.get_rank() == 0:
-            dist.abort_process_group()
-        with pytest.raises(GroupAbortedError, match="aborted on rank 0"):
-            dist.recv(np.zeros(1), 1 - dist.get_rank())
-
-    with local_world(2) as ranks:
-        ranks.run(program)
+    if dist.get_rank() == 0:
+        dist.abort_process_group()
+    with pytest.raises(GroupAbortedError, match="aborted on rank 0"):
+        dist.recv(np.zeros(1), 1 - dist.get_rank())
 
 
 def test_no_thread_is_left():
     before = threading.active_count()
     for _ in range(5):
-        with local_world(4) as ranks:
-            ranks.run(lambda: dist.all_reduce(np.zeros(1), async_op=True).wait())
+        run_local(4, lambda: dist.all_reduce(np.zeros(1), async_op=True).wait())
     assert threading.active_count() <= before

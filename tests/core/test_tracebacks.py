@@ -6,16 +6,17 @@ import signal
 import textwrap
 import threading
 import traceback
+from functools import partial
 
 import numpy as np
 import pytest
+from tests.threads import run_local, soon
 
 import rankwise as dist
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import BoundWork, FutureWork
 from rankwise.calls.coalesced import CombinedWork
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
-from rankwise.testing import local_world
 
 #: What cannot fail, or only tells the level of what is shown.
 CANNOT_FAIL = {
@@ -84,8 +85,7 @@ def test_an_error_about_a_call_has_one_frame_of_ours(name, level):
 
     dist.set_debug_level(dist.DebugLevel[level])
     try:
-        with local_world(2) as ranks:
-            (ours, text), _ = ranks.run(program)
+        (ours, text), _ = run_local(2, program)
     finally:
         dist.set_debug_level_from_env()
     if level == "OFF":
@@ -104,16 +104,11 @@ class OfABackend(DistError):
         self.device = device
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OfABackend(3, "lost"),
-        DistTimeoutError("not done"),
-        PeerDiedError(2, "here", "killed"),
-        CollectiveMismatchError("they differ", (1,)),
-        GroupAbortedError("over"),
-    ],
-)
+KEPT = [OfABackend(3, "lost"), DistTimeoutError("not done"), PeerDiedError(2, "here", "killed")]
+KEPT += [CollectiveMismatchError("they differ", (1,)), GroupAbortedError("over")]
+
+
+@pytest.mark.parametrize("error", KEPT)
 def test_what_is_raised_in_place_of_a_kept_error_is_its_like(error: DistError) -> None:
     for _ in range(2):
         with pytest.raises(type(error)) as caught:
@@ -142,20 +137,16 @@ def test_an_error_that_is_raised_again_does_not_grow():
     assert len(lengths) == 1
 
 
-def test_what_the_program_has_given_to_be_called_is_shown():
+def test_what_the_program_has_given_to_be_called_is_shown(monkeypatch):
     def handler(url, timeout):
         yield from dist.rendezvous("nowhere")
 
-    def program():
-        dist.register_rendezvous_handler("short", handler)
-        dist.init_process_group("gloo", "short://here")
-
     from rankwise.meeting import rendezvous
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendezvous, "_handlers", dict(rendezvous._handlers))
-        with pytest.raises(ValueError, match="nowhere") as caught:
-            program()
+    monkeypatch.setattr(rendezvous, "_handlers", dict(rendezvous._handlers))
+    dist.register_rendezvous_handler("short", handler)
+    with pytest.raises(ValueError, match="nowhere") as caught:
+        dist.init_process_group("gloo", "short://here")
     assert "in handler" in whole(caught.value)
 
 
@@ -165,30 +156,23 @@ def test_what_may_be_a_flaw_is_shown_in_full(monkeypatch):
     def broken(*_):
         raise KeyError("a flaw of this package")
 
-    broken.__globals__["__name__"] = "rankwise.broken"
     monkeypatch.setattr(queries, "_group", broken)
-    try:
-        with pytest.raises(KeyError) as caught:
-            dist.get_rank()
-    finally:
-        broken.__globals__["__name__"] = __name__
+    monkeypatch.setitem(globals(), "__name__", "rankwise.broken")
+    with pytest.raises(KeyError) as caught:
+        dist.get_rank()
     assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][-2:] == ["get_rank", "broken"]
 
 
 def test_ctrl_c_has_one_frame_of_ours():
-    timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
-    timer.start()
+    soon(signal.pthread_kill, threading.get_ident(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as caught:
         dist.HashStore().get("key", timeout=60)
-    timer.join()
     assert frames(caught.value) == ["get"]
 
 
 def test_the_systems_own_reason_is_still_told():
-    with (
-        dist.TCPStore("127.0.0.1", is_master=True, wait_for_workers=False) as store,
-        pytest.raises(dist.DistNetworkError) as caught,
-    ):
-        dist.TCPStore("127.0.0.1", store.port, is_master=True, wait_for_workers=False)
+    serve = partial(dist.TCPStore, "127.0.0.1", is_master=True, wait_for_workers=False)
+    with serve() as store, pytest.raises(dist.DistNetworkError) as caught:
+        serve(port=store.port)
     assert frames(caught.value) == ["__init__"]
     assert caught.value.__cause__.errno

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from tests.threads import at_once
 
 from rankwise.basics import native
 from rankwise.collective.turn import Turn, make_turn
@@ -52,7 +53,7 @@ def test_watchers_are_counted(turn: Turn) -> None:
 def test_threads_have_it_in_turn(turn: Turn) -> None:
     inside, seen = [], []
 
-    def work() -> None:
+    def work(_: int) -> None:
         me = object()
         for _ in range(TURNS):
             if turn.take(me):
@@ -61,11 +62,7 @@ def test_threads_have_it_in_turn(turn: Turn) -> None:
                 inside.remove(me)
                 turn.holder = None
 
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    at_once(work, range(THREADS), PATIENCE_S)
     assert set(seen) == {1}
     assert turn.holder is None
 

@@ -2,10 +2,10 @@
 
 import concurrent.futures
 import threading
-import time
 
 import numpy as np
 import pytest
+from tests.threads import on_ranks, run_local, within
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
@@ -14,7 +14,6 @@ from rankwise.basics.work import COMPLETED, BoundWork, FutureWork
 from rankwise.calls.coalesced import CombinedWork, all_reduce_coalesced
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistBackendError, DistTimeoutError
-from rankwise.testing import local_world
 
 PATIENCE_S = 10.0
 
@@ -66,22 +65,18 @@ def test_a_callback_may_wait_in_every_way(wait, depth):
         in_a_callback(deeper(depth))
         return array[0]
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program) == [2.0 ** (1 + 2 * depth)] * 2
+    assert run_local(2, program, timeout=PATIENCE_S) == [2.0 ** (1 + 2 * depth)] * 2
 
 
+@on_ranks(2, timeout=PATIENCE_S)
 def test_a_callback_may_wait_for_several_operations_issued_together():
-    def program():
-        arrays = [np.ones(2), np.ones(3)]
-        in_a_callback(lambda _: all_reduce_coalesced(arrays, async_op=True).get_future().result())
-        with dist.coalescing(async_ops=True) as block:
-            for array in arrays:
-                dist.all_reduce(array)
-        in_a_callback(lambda _: block.wait())
-        return [array.tolist() for array in arrays]
-
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program) == [[[4.0] * 2, [4.0] * 3]] * 2
+    arrays = [np.ones(2), np.ones(3)]
+    in_a_callback(lambda _: all_reduce_coalesced(arrays, async_op=True).get_future().result())
+    with dist.coalescing(async_ops=True) as block:
+        for array in arrays:
+            dist.all_reduce(array)
+    in_a_callback(lambda _: block.wait())
+    assert [array.tolist() for array in arrays] == [[4.0] * 2, [4.0] * 3]
 
 
 def test_a_wait_in_a_callback_keeps_the_operations_time_out():
@@ -90,29 +85,23 @@ def test_a_wait_in_a_callback_keeps_the_operations_time_out():
             in_a_callback(lambda _: None)
             with pytest.raises(dist.DistError):
                 dist.recv(np.ones(1), 0)  # until the other has given the group up
-            return None
-        began = time.monotonic()
-        with pytest.raises(DistTimeoutError):
+            return
+        with within(3.0, at_least_s=0.3), pytest.raises(DistTimeoutError):
             in_a_callback(lambda _: dist.all_reduce(np.ones(2), async_op=True, timeout=0.3).get_future().result())
-        return time.monotonic() - began
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert 0.3 <= ranks.run(program)[0] < 3
+    run_local(2, program, timeout=PATIENCE_S)
 
 
+@on_ranks(1, timeout=PATIENCE_S)
 def test_a_receive_that_never_comes_ends_its_future_at_the_groups_time_out():
-    def program():
-        dist.group.WORLD.set_timeout(0.3)
-        future = dist.irecv(np.ones(1), 0).get_future()
-        with pytest.raises(concurrent.futures.TimeoutError):
-            future.result(0.05)
-        assert not future.done()
-        with pytest.raises(DistTimeoutError):
-            future.result()
-        return isinstance(future.exception(0), DistTimeoutError)
-
-    with local_world(1, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program) == [True]
+    dist.group.WORLD.set_timeout(0.3)
+    future = dist.irecv(np.ones(1), 0).get_future()
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0.05)
+    assert not future.done()
+    with pytest.raises(DistTimeoutError):
+        future.result()
+    assert isinstance(future.exception(0), DistTimeoutError)
 
 
 @pytest.fixture

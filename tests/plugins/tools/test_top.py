@@ -8,26 +8,25 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import read_terminal, wait_until
+from tests.threads import run_local, within
 
 import rankwise as dist
 from rankwise.cli import main
 from rankwise.groups.world import current
-from rankwise.testing import local_world
 from rankwise_launch.commands import CommandError
 from rankwise_tools import top_command
 from rankwise_tools.recordings.arrivals import Arrival, lateness, latest, meetings, waits
@@ -45,8 +44,6 @@ LEEWAY_S = 5.0
 MS = 1_000_000
 SECOND = 1000 * MS
 
-# ---------------------------------------------------------------------- clocks
-
 
 def round_trips(offset_ns: int, one_way_ns: int, count: int = 5) -> dict[int, list[Call]]:
     """Return barriers of two ranks, of which the second one's clock is behind; each waits for the other's signal."""
@@ -59,32 +56,33 @@ def round_trips(offset_ns: int, one_way_ns: int, count: int = 5) -> dict[int, li
     return {0: ours, 1: theirs}
 
 
+def of_two(calls: dict[int, list[Call]]) -> Any:
+    """Return what is known of the clocks of two machines, one rank on each, by their calls."""
+    return align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})
+
+
 @pytest.mark.parametrize("offset_ns", [0, 7 * MS, -3600 * SECOND])
 def test_clocks_of_two_machines_are_known_as_well_as_a_round_trip_is_short(offset_ns: int) -> None:
-    found = align({0: "one", 1: "two"}, round_trips(offset_ns, MS), {0: 0, 1: 0})
+    found = of_two(round_trips(offset_ns, MS))
     assert found[0] == Clock(0, 0)
-    assert found[1].error_ns is not None
     assert abs(found[1].offset_ns - offset_ns) <= found[1].error_ns <= 4 * MS
 
 
 def test_a_rank_that_is_always_late_does_not_move_its_clock() -> None:
     """By causality alone the clock could be wrong by as much as the rank is late."""
-    found = align({0: "one", 1: "two"}, round_trips(5 * MS, 100_000), {0: 0, 1: 0})[1]
-    assert found == Clock(5 * MS, 100_000)
+    assert of_two(round_trips(5 * MS, 100_000))[1] == Clock(5 * MS, 100_000)
 
 
 def test_what_cannot_be_is_ruled_out_however_unevenly_ranks_leave() -> None:
-    calls = {0: [Call(0, 0, 9 * MS), Call(1, 100 * MS, 101 * MS)], 1: [Call(0, 0, 3 * MS), Call(1, 100 * MS, 101 * MS)]}
-    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
-    assert found.error_ns is not None
+    found = of_two({rank: [Call(0, 0, ns), Call(1, 100 * MS, 101 * MS)] for rank, ns in enumerate((9 * MS, 3 * MS))})[1]
     assert -MS <= found.offset_ns <= MS
     assert abs(found.offset_ns) <= found.error_ns <= 2 * MS
 
 
 def test_clocks_that_run_apart_leave_an_estimate_and_a_doubt() -> None:
-    calls = {0: [Call(n, n * SECOND, n * SECOND + MS) for n in range(3)]}
-    calls[1] = [Call(n, n * SECOND + n * 5 * MS, n * SECOND + n * 5 * MS + MS) for n in range(3)]
-    found = align({0: "one", 1: "two"}, calls, {0: 0, 1: 0})[1]
+    begins = {rank: [n * SECOND + n * 5 * rank * MS for n in range(3)] for rank in range(2)}
+    calls = {rank: [Call(n, begin, begin + MS) for n, begin in enumerate(each)] for rank, each in begins.items()}
+    found = of_two(calls)[1]
     assert found.error_ns is not None
     assert -10 * MS <= found.offset_ns <= 0
 
@@ -92,9 +90,6 @@ def test_clocks_that_run_apart_leave_an_estimate_and_a_doubt() -> None:
 def test_one_machine_has_one_clock_and_strangers_that_of_the_day() -> None:
     assert align({3: "one", 5: "one"}, {}, {3: 9, 5: 4}) == {3: Clock(0), 5: Clock(0)}
     assert align({0: "one", 1: "two"}, {}, {0: 9, 1: 4}) == {0: Clock(0), 1: Clock(-5, None)}
-
-
-# ---------------------------------------------------------------------- who is late
 
 
 def arrivals(late_ns: Mapping[int, int], calls: int = 20, size: int = 4, first: int = 0) -> dict[int, list[Arrival]]:
@@ -111,7 +106,6 @@ def arrivals(late_ns: Mapping[int, int], calls: int = 20, size: int = 4, first: 
 def test_the_rank_that_is_late_is_named_and_by_how_much() -> None:
     found = lateness(meetings(arrivals({2: MS}), range(4)))
     worst = latest(found)
-    assert worst is not None
     assert (worst.rank, worst.calls, worst.held_up) == (2, 20, 20)
     assert 0.99 * MS <= worst.late_ns <= MS
     assert all(found[rank].late_ns < 0 for rank in (0, 1, 3))
@@ -132,7 +126,6 @@ def test_who_is_late_once_in_a_step_of_many_collectives_is_named() -> None:
             late_ns = MS * (number % 10 == 0 and rank == 5) + 300_000 * (chance.random() < 0.004)
             told[rank].append(Arrival("all_reduce", number, number * 10 * MS + late_ns + chance.randrange(20_000)))
     worst = latest(lateness(meetings(told, range(8))))
-    assert worst is not None
     assert worst.rank == 5
     assert 45 <= worst.held_up <= 60
     assert 0.8 * MS < worst.late_ns < 1.1 * MS
@@ -167,53 +160,45 @@ def test_only_calls_that_wait_for_all_and_to_which_all_came_count() -> None:
 def told(rank: int, look: int, late_ns: Mapping[int, int], size: int = 4, **more: Any) -> dict[str, Any]:
     """Return what a rank shows at a look, a second after the other; it makes a hundred calls a second."""
     done = 100 * look
+    terms = {"description": "default", "ranks": list(range(size)), "backend": "gloo", "failure": "", "way": "board"}
+    figures = {"moved_nbytes": {"pipe": 1000 * look}, "shared_nbytes": 1 << 20, "uncounted": 0}
+    steps = {
+        "pending": [step("all_reduce", done, 0.25)],
+        "last": step("all_reduce", done - 1, 0.3),
+        "begun": [done, -1],
+    }
     group = {
-        "description": "default",
-        "ranks": list(range(size)),
-        "backend": "gloo",
-        "failure": "",
-        "way": "board",
-        "moved_nbytes": {"pipe": 1000 * look},
+        **terms,
+        **figures,
+        **steps,
         "queued": {"collectives": 2},
-        "shared_nbytes": 1 << 20,
         "operations": {
             "all_reduce": [done, 4000 * done, 0.5 * look, 0.4 * look if rank != 2 else 0.1 * look, 0],
             "send": [look, 8, 0.0, None, 0],
         },
-        "uncounted": 0,
-        "pending": [step("all_reduce", done, 0.25)],
-        "last": step("all_reduce", done - 1, 0.3),
-        "begun": [done, -1],
         "arrivals": [[a.op, a.number, a.began_ns, a.began_ns + MS] for a in arrivals(late_ns, done, size)[rank]],
     }
-    return {
-        "rankwise_sample": 1,
-        "rank": rank,
-        "ranks": list(range(size)),
-        "outside": "",
-        "job": "TCPStore('127.0.0.1', 29500)/world",
-        "host": "node0",
-        "pid": 1000 + rank,
-        "program": "train.py --lr 0.1",
-        "clock": "first",
-        "now_ns": look * SECOND,
-        "day_ns": look * SECOND,
-        "memory_nbytes": (100 + rank) << 20,
-        "groups": {"default": {**group, **more}},
-    }
+    place = {"rank": rank, "ranks": list(range(size)), "outside": "", "host": "node0", "pid": 1000 + rank}
+    clock = {"clock": "first", "now_ns": look * SECOND, "day_ns": look * SECOND}
+    job = {"job": "TCPStore('127.0.0.1', 29500)/world", "program": "train.py --lr 0.1"}
+    sample = {"rankwise_sample": 1, "memory_nbytes": (100 + rank) << 20, "groups": {"default": {**group, **more}}}
+    return {**sample, **place, **clock, **job}
 
 
 def step(op: str, number: int, age_s: float) -> dict[str, Any]:
     return {"op": op, "number": number, "peer": None, "message": False, "at": "train.py:41", "age_s": age_s}
 
 
-def two_looks(late_ns: Mapping[int, int] | None = None, **more: Any) -> View:
+def looks(at: Callable[[int], dict[int, dict[str, Any]]]) -> View:
+    """Return what two looks show at samples."""
     history = History()
-    for look in (1, 2):
-        view = history.look(
-            {rank: told(rank, look, {2: MS} if late_ns is None else late_ns, **more) for rank in range(4)}
-        )
-    return view
+    history.look(at(1))
+    return history.look(at(2))
+
+
+def two_looks(late_ns: Mapping[int, int] | None = None) -> View:
+    late_ns = {2: MS} if late_ns is None else late_ns
+    return looks(lambda look: {rank: told(rank, look, late_ns) for rank in range(4)})
 
 
 def test_a_view_has_rates_waits_and_who_is_late() -> None:
@@ -251,25 +236,21 @@ def on_two_hosts(look: int, late_ns: Mapping[int, int], behind_ns: int) -> dict[
 @pytest.mark.parametrize("behind_ns", [0, 5 * SECOND, -3600 * SECOND])
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_straggler_is_named_across_hosts_whatever_their_clocks_say(behind_ns: int, late: int) -> None:
-    history = History()
-    for look in (1, 2):
-        view = history.look(on_two_hosts(look, {late: 5 * MS}, behind_ns))
+    view = looks(lambda look: on_two_hosts(look, {late: 5 * MS}, behind_ns))
     (straggler,) = view.stragglers
     assert straggler.rank == late
     error_s = view.ranks[3].clock_error_s
-    assert error_s is not None
     assert abs(straggler.late_s - 5e-3) <= error_s + 1e-5
     assert view.ranks[1].clock_error_s == 0.0
     assert "clocks against the first host: node1 +-" in plain(view, Wish())
 
 
 def test_a_rank_that_does_not_come_at_all_is_named_too() -> None:
-    history = History()
     samples = {rank: told(rank, 1, {}) for rank in range(4)}
     for rank in (0, 1, 3):
         samples[rank]["groups"]["default"]["pending"] = [step("all_reduce", 100, 7.0)]
     samples[2]["groups"]["default"].update(pending=[], begun=[99, -1])
-    (straggler,) = history.look(samples).stragglers
+    (straggler,) = History().look(samples).stragglers
     assert (straggler.rank, straggler.late_s) == (2, 7.0)
     assert straggler.sentence() == (
         "rank 2 on node0 is waited for: it has not come to all_reduce #100 train.py:41 of group 'default' for 7.0 s"
@@ -277,9 +258,8 @@ def test_a_rank_that_does_not_come_at_all_is_named_too() -> None:
 
 
 def test_ranks_that_are_not_seen_and_groups_that_have_failed_are_mentioned() -> None:
-    history = History()
     samples = {rank: told(rank, 1, {}, failure="PeerDiedError: rank 3 is gone") for rank in range(3)}
-    text = plain(history.look(samples), Wish())
+    text = plain(History().look(samples), Wish())
     assert "not seen from here: ranks 3; `rankwise top tcp://HOST:PORT` asks all" in text
     assert "group 'default' has failed: PeerDiedError: rank 3 is gone" in text
 
@@ -331,7 +311,6 @@ def test_keys_sort_filter_hold_and_end() -> None:
 
 
 def test_the_live_table_is_drawn() -> None:
-    pytest.importorskip("rich")
     text = on_screen(two_looks(), Keys(Wish()), 160, 50)
     assert "rank 2 on node0 is waited for" in text
     assert "[l]ate" in text
@@ -341,7 +320,6 @@ def test_the_live_table_is_drawn() -> None:
 @pytest.mark.parametrize("height", [24, 60])
 @pytest.mark.parametrize("width", [60, 120])
 def test_many_ranks_leave_room_for_who_is_late(width: int, height: int) -> None:
-    pytest.importorskip("rich")
     view, keys = many(100), Keys(Wish())
     seen: set[str] = set()
     for _ in range(100):
@@ -370,7 +348,7 @@ def test_a_look_at_a_thousand_ranks_takes_seconds() -> None:
 
 def many(size: int) -> View:
     """Return two looks at a job of many ranks, of which rank 2 is late."""
-    history, ranks = History(), list(range(size))
+    ranks = list(range(size))
 
     def shows(rank: int, look: int) -> dict[str, Any]:
         sample = shown[rank == 2, look]
@@ -378,20 +356,19 @@ def many(size: int) -> View:
         return {**sample, "rank": rank, "ranks": ranks, "groups": {"default": group}}
 
     shown = {(late, look): told(2 * late, look, {2: MS}) for late in (False, True) for look in (1, 2)}
-    for look in (1, 2):
-        view = history.look({rank: shows(rank, look) for rank in ranks})
-    return view
+    return looks(lambda look: {rank: shows(rank, look) for rank in ranks})
 
 
-def on_screen(view: View, keys: Keys, width: int, height: int) -> str:
+def on_screen(view: View, keys: Keys, width: int, *height: int) -> str:
     """Return what a terminal of some size shows."""
+    pytest.importorskip("rich")
     from rich.console import Console
 
     from rankwise_tools.top.live import drawn
 
     console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - rich writes there
     with console.file:
-        console.print(drawn(view, keys, width, height))
+        console.print(drawn(view, keys, width, *height))
         return console.export_text()
 
 
@@ -401,15 +378,7 @@ def test_tables_leave_out_columns_for_which_there_is_no_room(width: int) -> None
     assert max(map(len, lines)) <= width, lines
     assert {"rank", "doing", "waiting", "late"} <= set(lines[lines.index("") + 1].split())
     assert "rank 2 on node0 is waited for" in " ".join(lines)
-    pytest.importorskip("rich")
-    from rich.console import Console
-
-    from rankwise_tools.top.live import drawn
-
-    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - rich writes there
-    with console.file:
-        console.print(drawn(two_looks(), Keys(Wish()), width))
-    shown = console.export_text()
+    shown = on_screen(two_looks(), Keys(Wish()), width)
     assert "…" not in shown, "rich had to cut something off"
     assert {"rank", "doing", "waiting"} <= set(shown.split())
 
@@ -460,8 +429,7 @@ def test_a_sample_is_what_a_rank_shows() -> None:
         dist.all_reduce(np.ones(2))
         return shown_by(current())
 
-    with local_world(1) as ranks:
-        (shown,) = ranks.run(shows)
+    (shown,) = run_local(1, shows)
     assert checked(json.dumps(shown).encode()) == json.loads(json.dumps(shown))
     for name in shown:
         with pytest.raises(ValueError, match="no sample"):
@@ -498,26 +466,25 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
     command = [sys.executable, "-m", "rankwise", "run", "-n", "4", "program.py", str(folder / "stop")]
     with subprocess.Popen(command, cwd=folder, env=env) as process:
         try:
-            until = time.monotonic() + 60
             # A window opens a moment after the group is there.
-            while not any(
-                len(each.processes()) == 4 and all(process.pid in top_command._ancestors(p) for p in each.processes())
-                for each in found()
-            ):
-                assert time.monotonic() < until
-                assert process.poll() is None
-                time.sleep(0.05)
+            assert wait_until(lambda: process.poll() is not None or len(seen_of(process.pid)) == 4, PATIENCE_S)
             yield process.pid, folder
         finally:
             (folder / "stop").touch()
             assert process.wait(PATIENCE_S) == 0
 
 
-def found() -> list[jobs.LocalJob]:
+def job_of(pid: int) -> jobs.LocalJob | None:
+    """Return the job that a process has started, as far as it is seen."""
     known = jobs.local_jobs()
     for each in known:
         each.close()
-    return known
+    return next((job for job in known if all(pid in top_command._ancestors(p) for p in job.processes())), None)
+
+
+def seen_of(pid: int) -> Collection[int]:
+    job = job_of(pid)
+    return () if job is None else job.processes()
 
 
 needs_windows = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of sockets are files elsewhere")
@@ -526,9 +493,8 @@ needs_windows = pytest.mark.skipif(not sys.platform.startswith("linux"), reason=
 @needs_windows
 def test_a_straggler_of_a_running_job_is_named(job: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
     pid, _ = job
-    began = time.monotonic()
-    assert main(["top", str(pid), "--json", "--once", "--interval", "1"]) == 0
-    assert time.monotonic() - began < LEEWAY_S
+    with within(LEEWAY_S):
+        assert main(["top", str(pid), "--json", "--once", "--interval", "1"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert view["world_size"] == 4
     assert [row["rank"] for row in view["ranks"]] == [0, 1, 2, 3]
@@ -547,25 +513,16 @@ def test_the_table_is_live_in_a_terminal_and_ends_by_a_key(job: tuple[int, Path]
     with subprocess.Popen(command, env=env, stdin=follower, stdout=follower, stderr=follower) as process:
         os.close(follower)
         try:
-            shown = read_until(leader, b"sorted by rank")
+            shown = read_terminal(leader, PATIENCE_S, "sorted by rank")
             os.write(leader, b"l")
-            shown += read_until(leader, b"sorted by late")
+            shown += read_terminal(leader, PATIENCE_S, "sorted by late")
             os.write(leader, b"q")
-            with suppress(OSError):  # how the system tells that the last writer is gone
-                read_until(leader, b"nothing like it")
+            read_terminal(leader, PATIENCE_S)
             assert process.wait(PATIENCE_S) == 0, shown
         finally:
             process.kill()
             os.close(leader)
-    assert b"rank 2 on" in shown
-
-
-def read_until(descriptor: int, words: bytes) -> bytes:
-    found, until = b"", time.monotonic() + 60
-    while words not in found:
-        assert select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0], found
-        found += os.read(descriptor, 1 << 16)
-    return found
+    assert "rank 2 on" in shown
 
 
 @needs_windows
@@ -580,23 +537,19 @@ def test_plain_lines_where_there_is_no_terminal(job: tuple[int, Path], capsys: p
 
 @needs_windows
 def test_a_rank_that_is_stopped_is_silent_until_it_goes_on(job: tuple[int, Path]) -> None:
-    asked = top_command.find(str(job[0]))
-    assert isinstance(asked, jobs.LocalJob)
+    asked: Any = top_command.find(str(job[0]))
     stopped = asked.samples()[3]["pid"]
     os.kill(stopped, signal.SIGSTOP)
     try:
-        until = time.monotonic() + 30
-        while Path(f"/proc/{stopped}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < until
+        stat = Path(f"/proc/{stopped}/stat")
+        assert wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", PATIENCE_S)
         found = asked.samples()
         assert (sorted(found), asked.silent) == ([0, 1, 2], {3})
         text = plain(History().look(found, asked.silent), Wish())
         assert "no answer from ranks 3: stopped, or something holds the interpreter" in text
     finally:
         os.kill(stopped, signal.SIGCONT)
-    until = time.monotonic() + 30
-    while len(asked.samples()) < 4:
-        assert time.monotonic() < until
+    assert wait_until(lambda: len(asked.samples()) == 4, PATIENCE_S)
     assert asked.silent == set()
     asked.close()
 
@@ -605,8 +558,7 @@ def test_through_the_store_with_the_secret(
     job: tuple[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid, folder = job
-    (mine,) = [each for each in found() if any(pid in top_command._ancestors(p) for p in each.processes())]
-    port = mine.place.partition(", ")[2].partition(")")[0]
+    port = job_of(pid).place.partition(", ")[2].partition(")")[0]
     monkeypatch.setenv("RANKWISE_SECRET_FILE", str(folder / "secret"))
     assert main(["top", f"tcp://127.0.0.1:{port}", "--json", "--once", "--interval", "1"]) == 0
     view = json.loads(capsys.readouterr().out)
@@ -632,8 +584,12 @@ def test_what_makes_no_sense_is_refused(
     assert words in " ".join(capsys.readouterr().err.split())
 
 
+def local_job(**more: Any) -> jobs.LocalJob:
+    return jobs.LocalJob({}, {0: {**told(0, 1, {}), **more}})
+
+
 def test_several_jobs_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    two = [jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": pid}}) for pid in (11, 22)]
+    two = [local_job(pid=pid) for pid in (11, 22)]
     monkeypatch.setattr(top_command, "local_jobs", lambda: two)
     with pytest.raises(CommandError, match=r"there are 2 jobs; give a process of one:\n  11  0 of 4 ranks, train.py"):
         top_command.find(None)
@@ -641,20 +597,19 @@ def test_several_jobs_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_groups_outside_of_the_world_are_left_out_unless_they_are_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 11}})
-    within = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 11, "outside": "pipeline", "job": "another"}})
-    alone = jobs.LocalJob({}, {0: {**told(0, 1, {}), "pid": 22, "outside": "served", "job": "a third"}})
-    monkeypatch.setattr(top_command, "local_jobs", lambda: [within, world])
+    world = local_job(pid=11)
+    inner = local_job(pid=11, outside="pipeline", job="another")
+    alone = local_job(pid=22, outside="served", job="a third")
+    monkeypatch.setattr(top_command, "local_jobs", lambda: [inner, world])
     assert top_command.find(None) is world
-    assert top_command.find("11", "pipeline") is within
-    monkeypatch.setattr(top_command, "local_jobs", lambda: [within, world, alone])
+    assert top_command.find("11", "pipeline") is inner
+    monkeypatch.setattr(top_command, "local_jobs", lambda: [inner, world, alone])
     assert top_command.find("22") is alone
     assert alone.describe() == "0 of 4 ranks, train.py --lr 0.1, group 'served'"
 
 
 def test_a_job_that_has_ended_is_no_error_while_it_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = jobs.LocalJob({}, {0: told(0, 1, {})})
-    monkeypatch.setattr(top_command, "find", lambda wanted, group: ended)
+    monkeypatch.setattr(top_command, "find", lambda wanted, group: local_job())
     options = argparse.Namespace(job=None, once=False, json=True, interval=1.0, sort="rank", group="", ranks="")
     assert top_command.run(options) == 0
     options.once = True

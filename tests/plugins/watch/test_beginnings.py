@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from queue import SimpleQueue
 
 import pytest
-from tests.processes import idle_process
+from tests.processes import idle_process, needs_descriptors
 
 from rankwise.errors import PeerDiedError
 from rankwise.groups.handshake import process_space, started_at, told_by
@@ -18,9 +16,7 @@ from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0
 
-pytestmark = pytest.mark.skipif(
-    platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
-)
+pytestmark = needs_descriptors
 
 
 def card_of_an_ended_process() -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, time
 
 import pytest
-from tests.processes import idle_process
+from tests.processes import idle_process, needs_descriptors
 
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
@@ -19,9 +18,7 @@ from rankwise_watch.heartbeat import Beat, Beats, own_clock, setting
 from rankwise_watch.liveness import Processes
 from rankwise_watch.report import absentees, describe_absentees, sentence
 
-pytestmark = pytest.mark.skipif(
-    platform.system() != "Linux" or not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes"
-)
+pytestmark = needs_descriptors
 
 PATIENCE_S = 10.0
 NOW = 1_000_000.0
@@ -78,9 +75,7 @@ def test_without_descriptors_a_process_has_ended_once_none_has_its_number(monkey
 
 def test_a_process_of_another_machine_is_left_alone() -> None:
     with idle_process() as child, watching(child.pid, space="elsewhere") as processes:
-        assert processes.end_of(1) is None
-        assert processes.state(1) == ""
-        assert processes.here() == set()
+        assert (processes.end_of(1), processes.state(1), processes.here()) == (None, "", set())
 
 
 def test_a_stopped_process_is_told_from_one_that_is_busy() -> None:
@@ -152,13 +147,10 @@ def test_the_clock_of_the_day_may_jump(monkeypatch: pytest.MonkeyPatch, step_s: 
     assert beat.age_s() < PATIENCE_S
 
 
-@pytest.mark.parametrize(("text", "expected"), [("0.5", 0.5), ("0", float("inf")), ("", 7.0)])
-def test_settings_are_seconds_and_zero_is_never(monkeypatch: pytest.MonkeyPatch, text: str, expected: float) -> None:
-    monkeypatch.setenv("RANKWISE_HEARTBEAT_S", text)
-    assert setting("RANKWISE_HEARTBEAT_S", 7.0) == expected
-
-
-def test_a_setting_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_seconds_and_zero_is_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, expected in (("0.5", 0.5), ("0", float("inf")), ("", 7.0)):
+        monkeypatch.setenv("RANKWISE_HEARTBEAT_S", text)
+        assert setting("RANKWISE_HEARTBEAT_S", 7.0) == expected
     monkeypatch.setenv("RANKWISE_HEARTBEAT_S", "soon")
     with pytest.raises(ValueError, match="RANKWISE_HEARTBEAT_S is 'soon'"):
         setting("RANKWISE_HEARTBEAT_S", 1.0)
@@ -184,37 +176,36 @@ def beat(finished: int, pending: dict[str, object] | None = None, age_s: float =
     return Beat(1, "", 0.0, NOW - age_s, left, {"dp": told})
 
 
-def test_the_one_that_has_not_come_is_found() -> None:
-    beats = {0: beat(16, step("all_reduce", 17)), 1: beat(16, step("all_reduce", 17)), 2: beat(16)}
-    assert absentees([1, 2], (0, 1, 2), beats, "dp") == [2]
+REDUCES = beat(16, step("all_reduce", 17))
 
 
-def test_who_waits_for_whom_is_followed_to_its_end() -> None:
-    beats = {1: beat(16, step("recv", 0, peer=2)), 2: beat(16, step("recv", 0, peer=3)), 3: beat(16)}
-    assert absentees([1], (0, 1, 2, 3), beats, "dp") == [3]
+@pytest.mark.parametrize(
+    ("size", "missed", "beats", "found"),
+    [
+        (3, [1, 2], {0: REDUCES, 1: REDUCES, 2: beat(16)}, [2]),
+        (4, [1], {1: beat(16, step("recv", 0, peer=2)), 2: beat(16, step("recv", 0, peer=3)), 3: beat(16)}, [3]),
+        (2, [1], {0: beat(1, step("recv", 0, peer=1)), 1: beat(1, step("recv", 0, peer=0))}, [1]),
+        (2, [1], {}, [1]),
+    ],
+    ids=["one has not come", "who waits for whom", "each waits for the other", "one has told nothing"],
+)
+def test_the_trail_of_those_who_wait_is_followed_to_its_end(
+    size: int, missed: list[int], beats: dict[int, Beat], found: list[int]
+) -> None:
+    assert absentees(missed, range(size), beats, "dp") == found
 
 
-def test_ranks_that_wait_for_each_other_are_all_named() -> None:
-    beats = {0: beat(1, step("recv", 0, peer=1)), 1: beat(1, step("recv", 0, peer=0))}
-    assert absentees([1], (0, 1), beats, "dp") == [1]
-
-
-def test_a_rank_that_has_told_nothing_is_where_the_trail_ends() -> None:
-    assert absentees([1], (0, 1), {}, "dp") == [1]
+FINISHED = "last finished broadcast #16 at train.py:41"
 
 
 @pytest.mark.parametrize(
     ("last", "end", "expected"),
     [
-        (beat(16), None, "last finished broadcast #16 at train.py:41 and is alive (0.4 s ago)"),
-        (
-            beat(16, age_s=9.04),
-            None,
-            "last finished broadcast #16 at train.py:41 and sent its last heartbeat 9.0 s ago",
-        ),
+        (beat(16), None, f"{FINISHED} and is alive (0.4 s ago)"),
+        (beat(16, age_s=9.04), None, f"{FINISHED} and sent its last heartbeat 9.0 s ago"),
         (beat(16, step("recv", 3, peer=5)), None, "is in recv #3 from rank 5 at train.py:41 and is alive (0.4 s ago)"),
-        (beat(16), "killed", "last finished broadcast #16 at train.py:41 and is gone: killed"),
-        (beat(16, left=True), None, "last finished broadcast #16 at train.py:41 and has destroyed its groups"),
+        (beat(16), "killed", f"{FINISHED} and is gone: killed"),
+        (beat(16, left=True), None, f"{FINISHED} and has destroyed its groups"),
         (None, None, "has sent no heartbeat so far"),
         (None, "killed", "is gone: killed"),
         (Beat(1, "", 0.0, NOW + 60, False, {}), None, "has called nothing on group 'dp' and is alive (0.0 s ago)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import struct
@@ -11,9 +12,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from importlib.metadata import requires
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,6 +26,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics import native
@@ -29,8 +34,7 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.stats import GroupStats, OperationStats
 from rankwise.groups.world import current
-from rankwise.testing import local_world
-from rankwise_testing import RankPool
+from rankwise_testing import run_ranks
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
 from rankwise_watch import serve_prometheus, window
@@ -61,6 +65,12 @@ def call(trail: Trail, op: str = "all_reduce", waited_ns: int = 0) -> None:
     public()
     if waited_ns:
         trail.waited(waited_ns)
+
+
+def call_often(trail: Trail, count: int) -> None:
+    for _ in range(count):
+        call(trail)
+        trail.end()
 
 
 def totals(trail: Trail) -> dict[str, Totals]:
@@ -95,9 +105,7 @@ def test_what_ends_after_it_has_left_the_ring_counts_too(recorder: FlightRecorde
     for _ in range(3):
         call(trail, "broadcast")
         tickets.append(trail.issued())
-    for _ in range(100 * CAPACITY):
-        call(trail)
-        trail.end()
+    call_often(trail, 100 * CAPACITY)
     assert totals(trail)["broadcast"][:3] == (3, 0, 0)
     trail.ended(tickets[0])
     trail.ended(tickets[1], ValueError("no"))
@@ -137,33 +145,22 @@ def test_threads_lose_no_count(recorder: FlightRecorder) -> None:
     recorder.count()
     trails = [recorder.trail(str(i), str(i), (0,)) for i in range(4)]
 
-    def run(trail: Trail) -> None:
-        for _ in range(2000):
-            call(trail)
-            trail.end()
-
-    threads = [threading.Thread(target=run, args=(trail,)) for trail in trails]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        assert all(each.ended <= each.begun for trail in trails for each in totals(trail).values())
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(trails)) as threads:
+        running = [threads.submit(call_often, trail, 2000) for trail in trails]
+        for _ in range(20):
+            assert all(each.ended <= each.begun for trail in trails for each in totals(trail).values())
+        assert [each.result(PATIENCE_S) for each in running] == [None] * 4
     assert [totals(trail)["all_reduce"][:2] for trail in trails] == [(2000, 2000)] * 4
 
 
 def test_counting_begun_late_says_what_it_has_missed() -> None:
     recorder = PythonRecorder(CAPACITY)
     trail = recorder.trail("one", "one", (0,))
-    for _ in range(1000):
-        call(trail)
-        trail.end()
+    call_often(trail, 1000)
     seen = totals(trail)["all_reduce"].begun
     assert CAPACITY <= seen < 1000
     recorder.count()
-    for _ in range(1000):
-        call(trail)
-        trail.end()
+    call_often(trail, 1000)
     assert totals(trail)["all_reduce"].begun == seen + 1000
 
 
@@ -180,24 +177,21 @@ def counted() -> GroupStats:
         dist.send(array, 1)
     else:
         dist.recv(array, 0)
-    work = dist.all_reduce(array, async_op=True)
-    assert work is not None
-    work.wait()
+    dist.all_reduce(array, async_op=True).wait()  # type: ignore[union-attr]
     with pytest.raises(dist.CollectiveMismatchError):
         dist.broadcast(array, dist.get_rank())
     return dist.stats()
 
 
 def test_stats_of_a_group() -> None:
-    with local_world(2) as ranks:
-        for rank, told in enumerate(ranks.run(counted)):
-            assert (told.group, told.ranks, told.uncounted) == ("default", (0, 1), 0)
-            found = told.operations
-            assert (found["all_reduce"].calls, found["all_reduce"].nbytes) == (4, 4 * 32)
-            assert found["all_reduce"].time_s > 0
-            assert (found["broadcast"].calls, found["broadcast"].errors) == (2, 1)
-            assert ("send" in found, "recv" in found) == (rank == 0, rank == 1)
-            assert found["all_reduce"].waiting_s is None, "the local backend cannot tell"
+    for rank, told in enumerate(run_local(2, counted)):
+        assert (told.group, told.ranks, told.uncounted) == ("default", (0, 1), 0)
+        found = told.operations
+        assert (found["all_reduce"].calls, found["all_reduce"].nbytes) == (4, 4 * 32)
+        assert found["all_reduce"].time_s > 0
+        assert (found["broadcast"].calls, found["broadcast"].errors) == (2, 1)
+        assert ("send" in found, "recv" in found) == (rank == 0, rank == 1)
+        assert found["all_reduce"].waiting_s is None, "the local backend cannot tell"
 
 
 def test_stats_needs_a_group() -> None:
@@ -205,12 +199,19 @@ def test_stats_needs_a_group() -> None:
         dist.stats()
 
 
-def late(rank_that_is: int) -> GroupStats:
+def on_two_ranks(program: Callable[..., Any], transport: str, compiled_parts: str) -> list[Any]:
+    """Run a program on two ranks of gloo, of which stats are kept."""
+    pytest.importorskip("rankwise_gloo_tcp")
+    env = {"RANKWISE_GLOO_TRANSPORT": transport, "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
+    return run_ranks(program, 2, env=env)
+
+
+def late() -> GroupStats:
     dist.init_process_group("gloo")
     array = np.ones(8, np.float32)
     event = threading.Event()
     for _ in range(5):
-        if dist.get_rank() == rank_that_is:
+        if dist.get_rank() == 1:
             event.wait(0.1)
         dist.all_reduce(array)
     told = dist.stats()
@@ -221,15 +222,9 @@ def late(rank_that_is: int) -> GroupStats:
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("compiled_parts", ["on", "off"])
 def test_gloo_tells_how_long_it_waits_for_others(transport: str, compiled_parts: str) -> None:
-    pytest.importorskip("rankwise_gloo_tcp")
-    env = {"RANKWISE_GLOO_TRANSPORT": transport, "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
-    with RankPool(2, env=env) as pool:
-        punctual, tardy = pool.run(late, 1)
-    waiting = [told.operations["all_reduce"].waiting_s for told in (punctual, tardy)]
-    assert waiting[0] is not None
-    assert 0.3 < waiting[0] <= punctual.operations["all_reduce"].time_s
-    assert waiting[1] is not None
-    assert waiting[1] < waiting[0] / 2
+    punctual, tardy = (told.operations["all_reduce"] for told in on_two_ranks(late, transport, compiled_parts))
+    assert 0.3 < punctual.waiting_s <= punctual.time_s
+    assert tardy.waiting_s < punctual.waiting_s / 2
 
 
 def late_messages() -> tuple[GroupStats, int, str]:
@@ -237,17 +232,12 @@ def late_messages() -> tuple[GroupStats, int, str]:
     dist.init_process_group("gloo", timeout=60)
     array, large = np.ones(8, np.float32), np.ones(1 << 20, np.uint8)
     event = threading.Event()
-    for _ in range(5):
+    for what, late_s in [(array, 0.1)] * 5 + [(large, 0.0)] * 3:
         if dist.get_rank() == 0:
-            dist.recv(array, 1)
+            dist.recv(what, 1)
         else:
-            event.wait(0.1)
-            dist.send(array, 0)
-    for _ in range(3):
-        if dist.get_rank() == 0:
-            dist.recv(large, 1)
-        else:
-            dist.send(large, 0)
+            event.wait(late_s)
+            dist.send(what, 0)
     error = ""
     if dist.get_rank() == 0:
         dist.group.WORLD.set_timeout(2.0)
@@ -265,19 +255,18 @@ def late_messages() -> tuple[GroupStats, int, str]:
 
 @pytest.mark.parametrize("compiled_parts", ["on", "off"])
 def test_messages_are_counted_with_their_waits_and_errors(compiled_parts: str) -> None:
-    pytest.importorskip("rankwise_gloo_tcp")
-    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": compiled_parts, "RANKWISE_STATS": "on"}
-    with RankPool(2, env=env) as pool:
-        (receiver, copied, error), (sender, _, _) = pool.run(late_messages)
+    (receiver, copied, error), (sender, _, _) = on_two_ranks(late_messages, "shm", compiled_parts)
     got, sent = receiver.operations["recv"], sender.operations["send"]
     assert (sent.calls, sent.nbytes, sent.errors) == (8, 5 * 32 + 3 * (1 << 20), 0)
     assert (got.calls, got.errors) == (9, 1)
     assert error.startswith("DistTimeoutError: ")
-    assert got.waiting_s is not None
     assert 0.3 < got.waiting_s <= got.time_s
-    assert sent.waiting_s is not None
     assert sent.waiting_s < got.waiting_s / 2
     assert copied in (0, 3 << 20)  # nothing where no process may read another's memory
+
+
+def begin_alone() -> None:
+    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
 
 
 # ---------------------------------------------------------------------- Prometheus
@@ -304,7 +293,7 @@ def get(port: int, path: str = "/metrics") -> str:
 
 
 def test_prometheus_is_served_at_loopback() -> None:
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    begin_alone()
     port = serve_prometheus(0)
     dist.all_reduce(np.ones(2))
     assert 'operation="all_reduce"} 1\n' in get(port)
@@ -313,7 +302,7 @@ def test_prometheus_is_served_at_loopback() -> None:
 
 
 def test_those_who_say_nothing_or_hang_up_keep_nobody_from_scraping(capfd: pytest.CaptureFixture[str]) -> None:
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    begin_alone()
     port = serve_prometheus(0)
     with ExitStack() as stack:
         for _ in range(40):
@@ -338,13 +327,13 @@ def test_a_port_that_is_none_is_named_with_its_variable(port: str, local: str, m
 
 
 def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[Any] = []
     monkeypatch.setenv("RANKWISE_METRICS_PORT", "9400")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(prometheus, "_Server", lambda address, handler: served.append(address) or _stop())
-    with pytest.raises(_StopError):
-        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
-    assert served == [("127.0.0.1", 9403)]
+    server = Mock(side_effect=InterruptedError)  # none is started
+    monkeypatch.setattr(prometheus, "_Server", server)
+    with suppress(InterruptedError):
+        begin_alone()
+    assert server.call_args.args[0] == ("127.0.0.1", 9403)
     monkeypatch.setenv("RANKWISE_METRICS_PORT", "many")
     with pytest.raises(ValueError, match="RANKWISE_METRICS_PORT is 'many'"):
         serve_prometheus()
@@ -353,28 +342,18 @@ def test_a_variable_has_every_rank_serve(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_port_that_is_taken_ends_no_job_and_an_own_one_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("RANKWISE_METRICS_PORT", str(taken.getsockname()[1]))
-        dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+        begin_alone()
         assert "the figures of this rank are not served" in caplog.text
     port = serve_prometheus(0)
     monkeypatch.setenv("RANKWISE_METRICS_PORT", str(port))
     dist.destroy_process_group()
     caplog.clear()
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
+    begin_alone()
     dist.all_reduce(np.ones(2))
     assert 'operation="all_reduce"} 1\n' in get(port)
     assert caplog.text == ""
-
-
-class _StopError(Exception):
-    pass
-
-
-def _stop() -> Any:
-    raise _StopError
 
 
 # ---------------------------------------------------------------------- OpenTelemetry
@@ -410,10 +389,6 @@ class Taken:
     def spans(self) -> list[tuple[str, int]]:
         """Return name and number of each span."""
         return [(span.name, span.attributes["rankwise.number"]) for span in self.exporter.get_finished_spans()]
-
-
-def begin_alone() -> None:
-    dist.init_process_group("local", store=dist.HashStore(), rank=0, world_size=1)
 
 
 def test_without_opentelemetry_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,10 +462,7 @@ def test_trouble_of_the_monitoring_ends_no_job(caplog: pytest.LogCaptureFixture)
         raise RuntimeError("no disk")
 
     current().on_leaving.append(refuse)
-    try:
-        dist.destroy_process_group()
-    finally:
-        current().on_leaving.remove(refuse)
+    dist.destroy_process_group()
     assert "the last figures of a group are not reported: RuntimeError('no disk')" in caplog.text
     assert not dist.is_initialized()
 
@@ -510,9 +482,6 @@ def test_spans_are_made_once_and_tell_failures() -> None:
     assert (span.status.status_code.name, span.status.description) == ("ERROR", "ValueError: no")
     (event,) = span.events
     assert dict(event.attributes) == {"exception.type": "ValueError", "exception.message": "no"}
-
-
-# ---------------------------------------------------------------------- the window
 
 
 def look_from_outside() -> list[dict[str, Any]]:
@@ -550,8 +519,7 @@ def some_calls() -> tuple[str, list[dict[str, Any]]]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names of sockets are files elsewhere")
 def test_others_see_each_rank_through_its_window() -> None:
     pytest.importorskip("rankwise_gloo_tcp")
-    with RankPool(2) as pool:
-        (job, seen), (same, _) = pool.run(some_calls)
+    (job, seen), (same, _) = run_ranks(some_calls, 2)
     assert job == same
     assert sorted(each["rank"] for each in seen) == [0, 0, 1, 1]
     for each in seen:
@@ -566,7 +534,5 @@ def test_a_stranger_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert window.is_own_user(ours)
-        monkeypatch.setattr(window.os, "geteuid", lambda: 12345)
-        import os
-
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
         assert window.is_own_user(ours) == (os.getuid() == 0), "root may always look"

@@ -14,18 +14,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import wait_until
+from tests.threads import on_ranks, run_local
 
 import rankwise as dist
-from rankwise.basics.deadline import Deadline
 from rankwise.basics.recorder import make_recorder
 from rankwise.groups.world import World, current
-from rankwise.testing import local_world
 from rankwise_watch import dump
 from rankwise_watch import recorder as recorders
 from rankwise_watch.recorder import describe, progress
@@ -41,13 +42,11 @@ def told(reason: str = "a test") -> dict[str, Any]:
 
 def line() -> int:
     """Return the caller's line."""
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    return frame.f_back.f_lineno
+    return inspect.currentframe().f_back.f_lineno  # type: ignore[union-attr]
 
 
-def calls() -> dict[str, Any]:
+@on_ranks(2)
+def test_every_call_is_noted_with_its_group_number_size_and_place() -> None:
     rank, array = dist.get_rank(), np.ones(4, np.float32)
     dist.all_reduce(array)
     where = line() - 1
@@ -58,33 +57,27 @@ def calls() -> dict[str, Any]:
         dist.send(array, 1, tag=7)
     else:
         dist.recv(array, tag=7)
-    return {"where": where, **told()}
+    record = told()
+    assert [(e["group"], e["op"], e["number"], e["nbytes"]) for e in record["entries"] if "tag" not in e] == [
+        ("default", "all_reduce", 0, 16),
+        ("default", "broadcast", 1, 16),
+        ("group-1", "barrier", 0, 0),
+    ]
+    entry = record["entries"][0]
+    assert (entry["file"], entry["line"]) == (__file__, where)
+    assert entry["function"].startswith("test_every_call_is_noted")
+    assert (entry["dtype"], entry["state"]) == ("float32", "done")
+    assert 0 < entry["began_ns"] < entry["ended_ns"] < record["written_ns"]
+    assert record["groups"]["group-1"]["description"] == "pair"
+    assert record["groups"]["default"]["ranks"] == [0, 1]
+    assert record["groups"]["default"]["begun"] == record["groups"]["default"]["finished"] == 1
+    (message,) = (e for e in record["entries"] if "tag" in e)
+    assert (message["op"], message["number"]) == ("recv" if rank else "send", 0)
+    assert (message["peer"], message["tag"]) == (1 - rank, 7)  # of the one from anyone it is known who it was
 
 
-def test_every_call_is_noted_with_its_group_number_size_and_place() -> None:
-    with local_world(2) as ranks:
-        first, second = ranks.run(calls)
-    for record in (first, second):
-        collectives = [(e["group"], e["op"], e["number"], e["nbytes"]) for e in record["entries"] if "tag" not in e]
-        assert collectives == [
-            ("default", "all_reduce", 0, 16),
-            ("default", "broadcast", 1, 16),
-            ("group-1", "barrier", 0, 0),
-        ]
-        entry = record["entries"][0]
-        assert (entry["file"], entry["line"], entry["function"]) == (__file__, record["where"], "calls")
-        assert (entry["dtype"], entry["state"]) == ("float32", "done")
-        assert 0 < entry["began_ns"] < entry["ended_ns"] < record["written_ns"]
-        assert record["groups"]["group-1"]["description"] == "pair"
-        assert record["groups"]["default"]["ranks"] == [0, 1]
-        assert record["groups"]["default"]["begun"] == record["groups"]["default"]["finished"] == 1
-    (sent,) = (e for e in first["entries"] if "tag" in e)
-    (received,) = (e for e in second["entries"] if "tag" in e)
-    assert (sent["op"], sent["peer"], sent["tag"], sent["number"]) == ("send", 1, 7, 0)
-    assert (received["op"], received["peer"], received["tag"]) == ("recv", 0, 7)  # from anyone, and it was rank 0
-
-
-def all_kinds() -> list[str]:
+@on_ranks(2)
+def test_each_kind_of_call_is_noted_once_and_seen_to_end() -> None:
     rank, array, both = dist.get_rank(), np.ones(2, np.float32), np.ones(4, np.float32)
     parts = [np.ones(2, np.float32) for _ in range(2)]
     dist.reduce(array, 0)
@@ -101,41 +94,28 @@ def all_kinds() -> list[str]:
     swap = [dist.P2POp(dist.isend, array, 1 - rank), dist.P2POp(dist.irecv, both[:2], 1 - rank)]
     for work in dist.batch_isend_irecv(swap):
         work.wait()
-    return [f"{e['op']} {e['state']} {e['function']}" for e in told()["entries"]]
-
-
-def test_each_kind_of_call_is_noted_once_and_seen_to_end() -> None:
     ops = "reduce all_gather all_gather gather scatter reduce_scatter reduce_scatter all_to_all all_to_all all_reduce"
-    with local_world(2) as ranks:
-        for noted in ranks.run(all_kinds):
-            assert noted == [f"{op} done all_kinds" for op in (*ops.split(), "isend", "irecv")]
+    entries = told()["entries"]
+    assert [entry["op"] for entry in entries] == [*ops.split(), "isend", "irecv"]
+    assert {(entry["state"], entry["function"][:14]) for entry in entries} == {("done", "test_each_kind")}
 
 
-def refused() -> list[Any]:
+@on_ranks(2)
+def test_a_call_that_is_refused_is_not_counted() -> None:
     frozen = np.ones(4)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         dist.all_reduce(frozen)
     dist.barrier()
-    return told()["entries"]
+    assert [(e["op"], e["number"]) for e in told()["entries"]] == [("barrier", 0)]
 
 
-def test_a_call_that_is_refused_is_not_counted() -> None:
-    with local_world(2) as ranks:
-        for noted in ranks.run(refused):
-            assert [(e["op"], e["number"]) for e in noted] == [("barrier", 0)]
-
-
-def mismatch() -> list[Any]:
+@on_ranks(2)
+def test_a_call_that_was_left_by_an_error_counts_as_failed() -> None:
     call = dist.barrier if dist.get_rank() == 0 else partial(dist.all_reduce, np.ones(1))
     with pytest.raises(dist.CollectiveMismatchError):
         call()
-    return told()["entries"]
-
-
-def test_a_call_that_was_left_by_an_error_counts_as_failed() -> None:
-    with local_world(2) as ranks:
-        assert [noted[0]["state"] for noted in ranks.run(mismatch)] == ["failed", "failed"]
+    assert told()["entries"][0]["state"] == "failed"
 
 
 def late() -> dict[str, Any]:
@@ -146,92 +126,61 @@ def late() -> dict[str, Any]:
 
 
 def test_the_failure_of_a_group_is_kept_in_words() -> None:
-    with local_world(2) as ranks:
-        first, _ = ranks.run(late)
+    first, _ = run_local(2, late)
     assert first["entries"][0]["state"] == "failed"
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError: all_reduce #0")
 
 
-def asynchronous(looked: threading.Event) -> tuple[list[str], bool]:
-    array = np.ones(1 << 10)
-    if dist.get_rank() == 1:
-        assert looked.wait(TIMEOUT_S)
-    work = dist.all_reduce(array, async_op=True)
-    assert work is not None
-    states = [told()["entries"][0]["state"]]
-    looked.set()
-    work.wait()
-    states.append(told()["entries"][0]["state"])
-    kept = weakref.ref(array)
-    del array, work
-    deadline = Deadline(TIMEOUT_S)
-    while kept() is not None and not deadline.expired():  # the thread that ran it lets go a moment later
-        gc.collect()
-    return states, kept() is None
-
-
 def test_an_asynchronous_call_ends_when_it_is_waited_for_and_its_arrays_are_not_kept() -> None:
-    with local_world(2) as ranks:
-        (before, after), forgotten = ranks.run(asynchronous, threading.Event())[0]
-    assert (before, after, forgotten) == ("issued", "done", True)
+    looked = threading.Event()
+
+    def program() -> tuple[list[str], bool]:
+        array = np.ones(1 << 10)
+        if dist.get_rank() == 1:
+            assert looked.wait(TIMEOUT_S)
+        work = dist.all_reduce(array, async_op=True)
+        states = [told()["entries"][0]["state"]]
+        looked.set()
+        work.wait()
+        states.append(told()["entries"][0]["state"])
+        kept = weakref.ref(array)
+        del array, work
+        # The thread that ran it lets go a moment later.
+        return states, wait_until(lambda: gc.collect() is not None and kept() is None, TIMEOUT_S)
+
+    assert run_local(2, program)[0] == (["issued", "done"], True)
 
 
-def out_of_order() -> tuple[int | None, int | None]:
+@on_ranks(2)
+def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for() -> None:
     works = [dist.all_reduce(np.ones(1), async_op=True) for _ in range(3)]
     for work in reversed(works):
-        assert work is not None
         work.wait()
     (group,) = progress(current().recorder).values()
-    assert group["finished"] is not None
-    assert group["begun"] is not None
-    return group["begun"]["number"], group["finished"]["number"]
+    assert (group["begun"]["number"], group["finished"]["number"]) == (2, 2)
 
 
-def test_the_last_finished_is_the_highest_in_whatever_order_they_are_waited_for() -> None:
-    with local_world(2) as ranks:
-        assert ranks.run(out_of_order) == [(2, 2)] * 2
-
-
-def failed_message() -> str:
+@on_ranks(2)
+def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
     work = dist.irecv(np.ones(1), 1 - dist.get_rank())
-    assert work is not None
     dist.abort_process_group()
     with pytest.raises(dist.DistError):
         work.wait()
-    return str(told()["entries"][0])
+    entry = told()["entries"][0]
+    assert entry["state"] == "failed"
+    assert "GroupAbortedError" in str(entry) or "PeerDiedError" in str(entry)
 
 
-def test_the_error_of_an_asynchronous_operation_is_kept() -> None:
-    with local_world(2) as ranks:
-        for entry in ranks.run(failed_message):
-            assert "'state': 'failed'" in entry
-            assert "GroupAbortedError" in entry or "PeerDiedError" in entry
-
-
-def many() -> tuple[int, list[Any], int]:
+@on_ranks(2)
+def test_the_ring_keeps_the_last_1024_and_the_last_of_a_group_that_others_have_pushed_out() -> None:
     dist.new_group([0, 1], group_desc="quiet")
+    dist.barrier(dist.new_group([0, 1]))
     for _ in range(1100):
         dist.barrier()
     record = told()
-    return len(record["entries"]), record["entries"][0]["number"], record["groups"]["default"]["begun"]
-
-
-def test_the_ring_keeps_the_last_1024() -> None:
-    with local_world(2) as ranks:
-        assert ranks.run(many) == [(1024, 76, 1099)] * 2
-
-
-def overwritten() -> list[tuple[str, int]]:
-    pair = dist.new_group([0, 1])
-    dist.barrier(pair)
-    for _ in range(1024):
-        dist.barrier()
-    return [(e["group"], e["number"]) for e in told()["entries"]][:2]
-
-
-def test_the_last_of_a_group_is_told_even_if_others_have_pushed_it_out() -> None:
-    with local_world(2) as ranks:
-        assert ranks.run(overwritten) == [[("group-1", 0), ("default", 0)]] * 2
+    numbers = [(e["group"], e["number"]) for e in record["entries"]]
+    assert (len(numbers), numbers[:2]) == (1025, [("group-2", 0), ("default", 76)])
+    assert record["groups"]["default"]["begun"] == 1099
 
 
 def test_threads_do_not_end_each_others_operations() -> None:
@@ -239,24 +188,21 @@ def test_threads_do_not_end_each_others_operations() -> None:
     trail = recorder.trail("default", "default", (0,))
     inside, leave = threading.Event(), threading.Event()
 
-    def call() -> None:
-        trail.begin("barrier")
-
     def slow() -> None:
-        call()
+        trail.begin("barrier")
         inside.set()
         assert leave.wait(TIMEOUT_S)
         trail.end()
 
-    thread = threading.Thread(target=slow)
-    thread.start()
-    assert inside.wait(TIMEOUT_S)
-    call()
-    trail.end()
-    first, second = recorder.entries()
-    assert (first.ended_ns == 0, second.ended_ns == 0) == (True, False)
-    leave.set()
-    thread.join(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as threads:
+        slowly = threads.submit(slow)
+        assert inside.wait(TIMEOUT_S)
+        trail.begin("barrier")
+        trail.end()
+        first, second = recorder.entries()
+        assert (first.ended_ns == 0, second.ended_ns == 0) == (True, False)
+        leave.set()
+        slowly.result(TIMEOUT_S)
     first, second = recorder.entries()
     assert first.ended_ns > second.ended_ns
     trail.end()  # an end without a beginning harms nobody
@@ -275,15 +221,14 @@ def test_any_thread_may_ask_for_progress_at_any_time() -> None:
 
     trail.begin("barrier")
     trail.end()
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        while len(seen) < 20 and thread.is_alive():
-            trail.begin("barrier")
-            trail.end()
-    finally:
-        stop.set()
-        thread.join(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(ask)
+        try:
+            while len(seen) < 20 and not asking.done():
+                trail.begin("barrier")
+                trail.end()
+        finally:
+            stop.set()
     steps = [group["finished"] for group in seen]
     assert len(steps) >= 20
     assert [step["number"] for step in steps] == sorted(step["number"] for step in steps)
@@ -329,24 +274,20 @@ def test_progress_names_what_is_pending_and_where() -> None:
             worlds.append(current())
         return waiting(arrived, leave)
 
-    def look() -> None:
+    def look() -> Any:
         # The call is noted a moment after the rank has said that it is about to make it.
         while not (worlds and (pending := progress(worlds[0].recorder)["default"]["pending"])):
             time.sleep(0.001)
-        seen.append(pending)
         leave.set()
+        return pending
 
-    seen: list[Any] = []
-    looker = threading.Thread(target=look, daemon=True)
-    looker.start()
-    with local_world(2, timeout=TIMEOUT_S) as ranks:
-        _, second = ranks.run(both)
-    looker.join(TIMEOUT_S)
-    ((step,),) = seen
+    with ThreadPoolExecutor(1) as threads:
+        looking = threads.submit(look)
+        _, second = run_local(2, both, timeout=TIMEOUT_S)
+        (step,) = looking.result(TIMEOUT_S)
     where = inspect.getsourcelines(waiting)[1] + 4
     assert describe(step) == f"recv #0 from rank 1 at {HERE}:{where}"
     assert step["age_s"] >= 0
-    assert second is not None
     assert second["pending"] == []
     assert describe(second["finished"]) == f"barrier #0 at {HERE}:{where + 6}"
     assert describe(second["message_finished"]) == f"send #0 to rank 0 at {HERE}:{where + 5}"
@@ -387,6 +328,14 @@ def test_noting_a_call_costs_next_to_nothing() -> None:
 # ---------------------------------------------------------------------- when it is written down
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go, records among them unless the test names a folder for these."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+    return tmp_path
+
+
 def fail(folder: str) -> None:
     if dist.get_rank() == 0:
         with pytest.raises(dist.DistTimeoutError):
@@ -397,8 +346,7 @@ def fail(folder: str) -> None:
 def test_a_record_is_written_when_a_group_fails_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "made" / "for me"
     monkeypatch.setenv("RANKWISE_TRACE_DIR", str(folder))
-    with local_world(2) as ranks:
-        ranks.run(fail, str(folder))
+    run_local(2, fail, str(folder))
     first, second = (json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2))
     assert sorted(os.listdir(folder)) == ["rank0.json", "rank1.json"]
     assert first["groups"]["default"]["failure"].startswith("DistTimeoutError")
@@ -408,38 +356,31 @@ def test_a_record_is_written_when_a_group_fails_and_at_the_end(tmp_path: Path, m
     assert "end" in stack  # LocalWorld.end, which has destroyed the groups
 
 
-def test_nothing_is_written_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
+def test_nothing_is_written_unless_asked_for(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKWISE_DEBUG", "off")
-    with local_world(2) as ranks:
-        ranks.run(late)
-    assert list(tmp_path.iterdir()) == []
+    run_local(2, late)
+    assert list(temporary.iterdir()) == []
 
 
 def test_with_debugging_on_a_failure_is_written_to_a_private_folder_which_the_log_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
     monkeypatch.setenv("RANKWISE_DEBUG", "info")
-    with caplog.at_level(logging.ERROR, "rankwise"), local_world(2) as ranks:
-        ranks.run(late)
-    (path,) = tmp_path.glob("*/*/rank0.json")
+    with caplog.at_level(logging.ERROR, "rankwise"):
+        run_local(2, late)
+    (path,) = temporary.glob("*/*/rank0.json")
     assert str(path) in caplog.text
     assert path.parents[1].stat().st_mode & 0o077 == 0
 
 
 def test_a_folder_that_somebody_else_has_prepared_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    temporary: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.delenv("RANKWISE_TRACE_DIR", raising=False)
-    (tmp_path / f"rankwise-trace-{os.getuid()}").symlink_to(tmp_path)
+    (temporary / f"rankwise-trace-{os.getuid()}").symlink_to(temporary)
     with caplog.at_level(logging.WARNING, "rankwise"):
         assert dump.write(World(), "a test") is None
     assert "set RANKWISE_TRACE_DIR" in caplog.text
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(temporary.iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_error_of_the_program(
@@ -447,8 +388,8 @@ def test_a_folder_that_cannot_be_written_to_is_no_error_of_the_program(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RANKWISE_TRACE_DIR", str(tmp_path / "file"))
-    with caplog.at_level(logging.WARNING, "rankwise"), local_world(2) as ranks:
-        ranks.run(late)
+    with caplog.at_level(logging.WARNING, "rankwise"):
+        run_local(2, late)
     assert "cannot be written" in caplog.text
 
 
@@ -471,15 +412,17 @@ class Program:
         )
 
     def read(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.process.stdout.readline().strip()  # type: ignore[union-attr]
 
-    def ask(self, text: str) -> str:
-        """Let it repeat something: signals that came before have been handled then."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-        return self.read()
+    def get(self, number: int) -> None:
+        """Send it a signal once it is ready."""
+        assert self.read() == "ready"
+        self.process.send_signal(number)
+
+    def goes_on(self) -> bool:
+        """Tell whether it repeats what it is told; it has handled then what came before."""
+        print("still here", file=self.process.stdin, flush=True)
+        return self.read() == "still here"
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=TIMEOUT_S)
@@ -506,23 +449,20 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_sigusr1_writes_a_record_and_the_program_goes_on(start: Start, tmp_path: Path) -> None:
     program = start("destroy", RANKWISE_TRACE_DIR=str(tmp_path / "out"))
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGUSR1)
-    assert program.ask("still here") == "still here"
+    program.get(signal.SIGUSR1)
+    assert program.goes_on()
     record = json.loads((tmp_path / "out/rank0.json").read_text())
     assert (record["reason"], record["entries"][0]["op"]) == ("SIGUSR1", "all_reduce")
     frames = [frame for thread in record["threads"] for frame in thread["stack"]]
     assert any(frame["file"].endswith(PROGRAM.name) for frame in frames)
-    code, out, err = program.end()
-    assert (code, out, err) == (0, "True\n", "")
+    assert program.end() == (0, "True\n", "")
     assert json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "the groups were destroyed"
 
 
 def test_sigusr1_without_a_folder_says_where_the_record_is(start: Start, tmp_path: Path) -> None:
     program = start()
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGUSR1)
-    assert program.ask("still here") == "still here"
+    program.get(signal.SIGUSR1)
+    assert program.goes_on()
     (path,) = tmp_path.glob("rankwise-trace-*/*/rank0.json")
     code, _, err = program.end()
     assert (code, err) == (0, f"rankwise: the operations of this rank are in {path}\n")
@@ -530,8 +470,7 @@ def test_sigusr1_without_a_folder_says_where_the_record_is(start: Start, tmp_pat
 
 def test_a_program_keeps_its_own_handler(start: Start, tmp_path: Path) -> None:
     program = start("own")
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGUSR1)
+    program.get(signal.SIGUSR1)
     assert program.read() == "mine"
     assert program.end()[0] == 0
     assert list(tmp_path.iterdir()) == []
@@ -559,8 +498,7 @@ def test_a_rank_that_is_ended_by_sigterm_leaves_its_record(
 ) -> None:
     variables = {"RANKWISE_TRACE_DIR": str(tmp_path / folder)} if folder else {}
     program = start(**variables)
-    assert program.read() == "ready"
-    program.process.send_signal(signal.SIGTERM)
+    program.get(signal.SIGTERM)
     assert program.end()[0] == -signal.SIGTERM
     assert [path.name for path in tmp_path.rglob("*.json")] == (["rank0.json"] if written else [])
     assert not written or json.loads((tmp_path / "out/rank0.json").read_text())["reason"] == "SIGTERM"

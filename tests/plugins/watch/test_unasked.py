@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes import wait_until
+from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics.recorder import PythonRecorder
@@ -17,7 +19,6 @@ from rankwise.basics.recording import Trail
 from rankwise.basics.work import BoundWork, FutureWork, Work
 from rankwise.errors import DistBackendError
 from rankwise.groups.world import current
-from rankwise.testing import local_world
 from rankwise_watch.recorder import entries, progress, states
 
 PATIENCE_S = 10.0
@@ -39,25 +40,17 @@ def pending() -> list[str]:
 def test_what_has_ended_is_not_pending_whoever_has_asked(look: Callable[[Work], object]) -> None:
     def program() -> tuple[list[str], list[str]]:
         for _ in range(3):
-            work = dist.all_reduce(np.ones(4), async_op=True)
-            assert work is not None
-            look(work)
-            message = dist.isend(np.ones(4), 1 - dist.get_rank())
-            assert message is not None
-            look(message)
-            del work, message
+            look(dist.all_reduce(np.ones(4), async_op=True))  # type: ignore[arg-type]
+            look(dist.isend(np.ones(4), 1 - dist.get_rank()))  # type: ignore[arg-type]
             dist.recv(np.ones(4), 1 - dist.get_rank())
         last = dist.all_reduce(np.ones(4), async_op=True)
-        assert last is not None
-        while not last._inner.is_completed():  # type: ignore[attr-defined]  # as nobody asks the work itself
-            threading.Event().wait(0.001)
+        assert wait_until(last._inner.is_completed, PATIENCE_S)  # type: ignore[union-attr]  # nobody asks the work itself
         gc.collect()
         return pending(), states(entries(current().recorder))
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        for left, noted in ranks.run(program):
-            assert left == []
-            assert set(noted) == {"done"}
+    for left, noted in run_local(2, program, timeout=PATIENCE_S):
+        assert left == []
+        assert set(noted) == {"done"}
     KEPT.clear()
 
 
@@ -73,14 +66,12 @@ def test_what_stands_still_is_told_by_its_own_name() -> None:
             dist.broadcast(np.ones(4), 0)
             return None
         work = dist.broadcast(np.ones(4), 0, async_op=True)
-        assert work is not None
         told = pending()
         come.set()
         work.wait()
         return told
 
-    with local_world(2, timeout=PATIENCE_S) as ranks:
-        assert ranks.run(program)[0] == ["broadcast #4"]
+    assert run_local(2, program, timeout=PATIENCE_S)[0] == ["broadcast #4"]
 
 
 class Polled(FutureWork):
@@ -104,7 +95,7 @@ def test_a_work_that_only_its_own_threads_may_ask_is_left_alone() -> None:
     later, _ = noted(trail)
     trail.ended(later)
     assert states(entries(recorder)) == ["done", "done"]  # since those of a group end in their order
-    assert work is not None
+    del work
 
 
 def test_what_has_failed_unseen_is_told_as_failed() -> None:
@@ -115,7 +106,7 @@ def test_what_has_failed_unseen_is_told_as_failed() -> None:
     assert states(entries(recorder)) == ["issued"]
     inner.fail(DistBackendError("broken"))
     assert states(entries(recorder)) == ["failed"]
-    assert work is not None
+    del work
 
 
 def test_a_subclass_with_its_own_look_says_anew_whether_it_only_looks() -> None:

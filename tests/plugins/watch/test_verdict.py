@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.threads import at_once
 
 from rankwise.errors import (
     DistBackendError,
@@ -60,44 +62,30 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_only_our_error_escapes_from_what_others_write(content: object) -> None:
-    try:
+    with suppress(ProtocolError):
         assert isinstance(unpack(content), DistError)
-    except ProtocolError:
-        pass
 
 
-def test_a_death_ends_all_groups_of_the_dead_and_no_other() -> None:
-    verdict = Verdict("", PeerDiedError(2, "h", "c"))
-    assert verdict.covers("any", (1, 2))
-    assert not verdict.covers("any", (0, 1))
-
-
-def test_what_has_happened_in_one_group_ends_that_group_only() -> None:
-    verdict = Verdict("dp", PeerDiedError(2, "h", "its connections have ended"))
-    assert verdict.covers("dp", EVERYONE)
-    assert not verdict.covers("tp", EVERYONE)
+def test_a_death_ends_all_groups_of_the_dead_and_what_has_happened_in_a_group_that_group_only() -> None:
+    death, symptom = (Verdict(group, PeerDiedError(2, "h", "c")) for group in ("", "dp"))
+    assert death.covers("any", (1, 2))
+    assert not death.covers("any", (0, 1))
+    assert symptom.covers("dp", EVERYONE)
+    assert not symptom.covers("tp", EVERYONE)
 
 
 def test_the_first_verdict_about_a_group_is_everyones() -> None:
-    store, heard = HashStore(), list[list[Verdict]]()
-    barrier = threading.Barrier(3)
-    answers: dict[int, str] = {}
+    store, barrier = HashStore(), threading.Barrier(3)
 
-    def rank(number: int) -> None:
-        heard.append([])
-        log = Log(store, number, heard[-1].append)
+    def rank(number: int) -> tuple[str, int]:
+        heard = list[Verdict]()
+        log = Log(store, number, heard.append)
         barrier.wait(PATIENCE_S)
         error = log.settle(Verdict("dp", GroupAbortedError(f"rank {number} says so")), "dp", EVERYONE)
-        answers[number] = str(error)
+        return str(error), len(heard)
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert len(answers) == 3
-    assert len(set(answers.values())) == 1
-    assert {len(verdicts) for verdicts in heard} == {1}, "a second verdict about the same group was written"
+    (answer,) = set(at_once(rank, range(3), PATIENCE_S))
+    assert answer[1] == 1, "a second verdict about the same group was written"
 
 
 def test_a_verdict_about_another_group_is_passed_over() -> None:
@@ -140,9 +128,8 @@ def test_a_malformed_verdict_ends_nothing() -> None:
 def test_a_store_that_is_gone_is_said_to_be() -> None:
     store = HashStore()
     store.close()
-    with pytest.raises(DistError) as failure:
+    with pytest.raises(DistError, match="closed"):
         Log(store, 0, lambda verdict: None).settle(Verdict("dp", DistNetworkError("x")), "dp", EVERYONE)
-    assert "closed" in str(failure.value)
 
 
 def test_questions_of_those_who_look_stand_between_verdicts_and_are_none() -> None:
