@@ -116,8 +116,8 @@ def by_torch_names(dist: Any, rank: int, far: int, array: Any) -> Timed:
     return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier, *more), strict=True))
 
 
-def by_mpi(rank: int, far: int, array: Any) -> tuple[Timed, Callable[[], None]]:
-    """Return the calls of mpi4py, and what ends it."""
+def by_mpi(rank: int, far: int, array: Any) -> Timed:
+    """Return the calls of mpi4py."""
     from mpi4py import MPI
 
     comm, both = MPI.COMM_WORLD, (0, far)
@@ -140,13 +140,13 @@ def by_mpi(rank: int, far: int, array: Any) -> tuple[Timed, Callable[[], None]]:
         lambda: comm.Reduce_scatter_block(whole, array),
     )
     reduce = lambda: comm.Allreduce(MPI.IN_PLACE, array)  # noqa: E731
-    return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier, *more), strict=True)), lambda: None
+    return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier, *more), strict=True))
 
 
-def joined(who: str, rank: int, size: int, far: int, nbytes: int) -> tuple[Timed, Callable[[], None]]:
-    """Join a contender's group; return its calls, and what ends it."""
+def joined(who: str, rank: int, size: int, far: int) -> tuple[Callable[[int], Timed], Callable[[], None]]:
+    """Join a contender's group; return what returns its calls of so many bytes, and what ends it."""
     if "MPI" in who:
-        return by_mpi(rank, far, np.zeros(nbytes // 4, np.float32))
+        return lambda nbytes: by_mpi(rank, far, np.zeros(nbytes // 4, np.float32)), lambda: None
     if who == "gloo":
         import torch
         import torch.distributed as theirs
@@ -154,12 +154,14 @@ def joined(who: str, rank: int, size: int, far: int, nbytes: int) -> tuple[Timed
         os.environ["MASTER_PORT"] = str(plain_sockets.PORTS[2])
         torch.set_num_threads(1)
         theirs.init_process_group("gloo", rank=rank, world_size=size)
-        return by_torch_names(theirs, rank, far, torch.zeros(nbytes // 4)), theirs.destroy_process_group
+        return lambda nbytes: by_torch_names(theirs, rank, far, torch.zeros(nbytes // 4)), theirs.destroy_process_group
     import rankwise
 
     os.environ.update(MASTER_PORT=str(plain_sockets.PORTS[1]), RANK=str(rank), WORLD_SIZE=str(size))
     rankwise.init_process_group("gloo")
-    return by_torch_names(rankwise, rank, far, np.zeros(nbytes // 4, np.float32)), rankwise.destroy_process_group
+    return lambda nbytes: by_torch_names(
+        rankwise, rank, far, np.zeros(nbytes // 4, np.float32)
+    ), rankwise.destroy_process_group
 
 
 class Quiet:
@@ -189,9 +191,10 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
     """Be one rank; rank 0 prints microseconds of floor and contender, in each turn."""
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMI_RANK") or os.environ["RANK"])
     found: dict[str, list[tuple[float, float]]] = {}
+    calls_of, end = joined(who, rank, size, far)
     for nbytes in sizes:
         floor = Floor(int(rank > 0), nbytes) if rank in (0, far) else None
-        calls, end = joined(who, rank, size, far, nbytes)
+        calls = calls_of(nbytes)
         quiet, timed = Quiet(turn_file, rank, floor is not None), [calls]
         if floor is not None:
             plain = (floor.reduce, floor.answer, floor.answer, *[floor.exchange, floor.reduce] * 2)
@@ -215,9 +218,9 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
                 if turn and rank == 0:
                     found.setdefault(f"{name} {nbytes}", []).append((times[0], times[1]))
         together(floor, calls)
-        end()
         if floor is not None:
             floor.sock.close()
+    end()
     if rank == 0:
         print(json.dumps(found), flush=True)
 
