@@ -310,17 +310,26 @@ static Ending program_transfer(const Step *step, Call *call, int64_t *waited_ns)
     return ending;
 }
 
+/* Copy, or average in place; without the interpreter where that takes long. */
+static void program_work(const Step *step)
+{
+    PyThreadState *let_go = step->to.count > LONG_NBYTES ? PyEval_SaveThread() : NULL;
+    if (step->what == AVERAGED)
+        kernels_average(step->to.bytes, step->kind, step->to.count / step->item, step->size);
+    else if (step->to.bytes != step->from.bytes)
+        memmove(step->to.bytes, step->from.bytes, step->to.count);
+    if (let_go != NULL)
+        PyEval_RestoreThread(let_go);
+}
+
 static Ending program_make(Step *step, const Relay *relay, Call *call, int64_t *waited_ns)
 {
-    switch (step->what) {
-    case AT_BOARD: return program_meet(step, relay, call);
-    case TRANSFERRED: return program_transfer(step, call, waited_ns);
-    case COPIED:
-        if (step->to.bytes != step->from.bytes)
-            memmove(step->to.bytes, step->from.bytes, step->to.count);
-        return DONE;
-    default: kernels_average(step->to.bytes, step->kind, step->to.count / step->item, step->size); return DONE;
-    }
+    if (step->what == AT_BOARD)
+        return program_meet(step, relay, call);
+    if (step->what == TRANSFERRED)
+        return program_transfer(step, call, waited_ns);
+    program_work(step);
+    return DONE;
 }
 
 Ending program_run(const Program *program, Relay *relay, Call *call, const Works *works, int64_t *waited_ns)
