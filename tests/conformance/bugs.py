@@ -151,7 +151,8 @@ def try_bug(kind: str, name: str) -> dict[str, object]:
     backend = ["--backend", name, "--plugin-module", place, "--patience", "20"]
     quiet = ["-q", "--tb=line", "-p", "no:cacheprovider"]
     suite = ["-c", str(settings), "-p", "rankwise_testing.suite.plugin", "--pyargs", "rankwise_testing.suite"]
-    pytest.main([*suite, *quiet, *backend, "-k", BUGS[kind][name][0]], [outcomes])
+    status = pytest.main([*suite, *quiet, *backend, "-k", BUGS[kind][name][0]], [outcomes])
+    assert status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), status
     return {"bug": name, "passed": sorted(outcomes.passed), "failed": sorted(outcomes.failed)}
 
 

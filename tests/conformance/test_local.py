@@ -65,6 +65,14 @@ def test_the_suite_is_also_a_function(capfd):
     assert "1 passed" in capfd.readouterr().out
 
 
+def test_the_suite_loads_nothing_of_the_project_where_it_runs(tmp_path, monkeypatch):
+    (tmp_path / "tests").mkdir()
+    for folder in (tmp_path, tmp_path / "tests"):
+        (folder / "conftest.py").write_text("raise RuntimeError('loaded')")
+    monkeypatch.chdir(tmp_path)
+    assert rankwise_testing.conformance("local", extra_args=["-q", "-k", "a_message_of_nothing"]) == 0
+
+
 def test_the_options_are_in_no_other_run_of_pytest(tmp_path):
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass")
     command = [sys.executable, "-m", "pytest", "-p", "rankwise_pytest", "-q", "-c", os.devnull, "test_nothing.py"]

@@ -381,7 +381,8 @@ def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
     threads, descriptors, memory = usage()
     both(300)
     after = usage()
-    assert after[:2] == (threads, descriptors)
+    assert after[0] <= threads
+    assert after[1] == descriptors
     assert after[2] - memory < 4 << 20
 
 

@@ -86,7 +86,10 @@ Send = Callable[..., "tuple[bytes, list[BaseException], bytes]"]
 
 @pytest.fixture
 def send() -> Iterator[Send]:
-    """Send some bytes from rank 1 to rank 0 through the middle; return what came, failures, and what was seen."""
+    """Send some bytes from rank 1 to rank 0 through the middle; return what came, failures, and what was seen.
+
+    A connection that ends without a word is a failure too: what a rank was told of why need not have reached it.
+    """
     with contextlib.ExitStack() as stack:
 
         def run(
@@ -120,16 +123,18 @@ def send() -> Iterator[Send]:
             received = engines[0].receive_bytes(memoryview(room), 1, 7)
             engines[1].send_bytes(memoryview(data), 0, 7)
             deadline = monotonic() + PATIENCE_S
-            while not (received.done or any(failures)) and monotonic() < deadline:
+            dead: list[BaseException] = []
+            while not (received.done or any(failures) or dead) and monotonic() < deadline:
                 for engine in engines:
                     engine.look()
+                dead = [peer.dead for engine in engines for peer in engine.peers.all if peer.dead is not None]
             for engine, failed in zip(engines, failures, strict=True):
                 if failed:
                     engine.abort(failed[0])  # type: ignore[arg-type]
             for engine in engines:
                 with contextlib.suppress(Exception):
                     engine.close()
-            return bytes(room), [*failures[0], *failures[1]], b"".join(middle.seen)
+            return bytes(room), [*failures[0], *failures[1], *dead], b"".join(middle.seen)
 
         yield run
 

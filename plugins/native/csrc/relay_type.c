@@ -129,14 +129,14 @@ static bool relay_take_object(PyObject *given, PyTypeObject *type, void *place)
     return true;
 }
 
-/* Relay(board, wire, turn, sequence, gather, spread, hosts, rank, along_nbytes) */
+/* Relay((board, turn, sequence, gather, spread), wire, hosts, rank, along_nbytes) */
 static PyObject *relay_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
 {
     PyObject *board, *wire, *turn, *sequence, *gather, *spread, *hosts;
     int rank;
     Py_ssize_t along_nbytes;
-    if (!PyArg_ParseTuple(args, "OOO!OO!O!O!in", &board, &wire, &TurnType, &turn, &sequence, &PyTuple_Type, &gather, &PyTuple_Type,
-                          &spread, &PyList_Type, &hosts, &rank, &along_nbytes))
+    if (!PyArg_ParseTuple(args, "(OO!OO!O!)OO!in", &board, &TurnType, &turn, &sequence, &PyTuple_Type, &gather, &PyTuple_Type, &spread, &wire,
+                          &PyList_Type, &hosts, &rank, &along_nbytes))
         return NULL;
     if (!PyIter_Check(sequence) || along_nbytes < 0) {
         PyErr_SetString(PyExc_TypeError, "there is no sequence, or room");

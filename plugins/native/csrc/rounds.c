@@ -102,8 +102,7 @@ static PyObject *rounds_sides(const Rounds *rounds, const Owned *arrays)
     PyObject *sides = PyList_New(rounds->swap->size);
     for (int peer = 0; sides != NULL && peer < rounds->swap->size; peer++) {
         Owned array = arrays[peer];
-        PyObject *side = array.owner == NULL ? Py_NewRef(Py_None)
-                                             : Py_BuildValue("(ON)", (PyObject *)array.owner, swaps_range(array, 0, array.part.count * rounds->item));
+        PyObject *side = array.owner == NULL ? Py_NewRef(Py_None) : swaps_range(array, 0, array.part.count * rounds->item);
         if (side == NULL)
             Py_CLEAR(sides);
         else
@@ -117,7 +116,7 @@ static bool rounds_go_on(const Rounds *rounds)
 {
     const char *op = rounds_reduces(rounds) ? kernels_op_name(rounds->op) : NULL;
     return swaps_set_deadline(rounds->swap, PyObject_CallFunction(
-        rounds->swap->wire->exchange, "ONNzOnnN", *rounds->swap->deadline, rounds_sides(rounds, rounds->out), rounds_sides(rounds, rounds->into),
+        rounds->swap->wire->exchange, "ONN(zO)(nnN)", *rounds->swap->deadline, rounds_sides(rounds, rounds->out), rounds_sides(rounds, rounds->into),
         op, rounds->dtype, (Py_ssize_t)rounds->begin, (Py_ssize_t)(rounds->begin + rounds->length), rounds_lanes(rounds)));
 }
 

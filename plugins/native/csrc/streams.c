@@ -124,11 +124,9 @@ static bool streams_go_on(Stream *stream)
     const Wire *wire = stream->swap->wire;
     const Parcel *parcel = &stream->parcel;
     PyObject *rest = parcel->rest == NULL ? Py_None : parcel->rest;
-    Owned source = stream->source, array = stream->array;
     return swaps_set_deadline(stream->swap, PyObject_CallFunction(
-        wire->stream, "OOOiINNOO", *stream->swap->deadline, (PyObject *)source.owner, (PyObject *)array.owner, wire->links[parcel->peer].rank,
-        stream->tag, streams_range(stream, source, stream->out, parcel->sent), streams_range(stream, array, stream->into, parcel->taken),
-        stream->fate == PLACED ? Py_False : Py_True, rest));
+        wire->stream, "O(iIO)NNO", *stream->swap->deadline, wire->links[parcel->peer].rank, stream->tag, stream->fate == PLACED ? Py_False : Py_True,
+        streams_range(stream, stream->source, stream->out, parcel->sent), streams_range(stream, stream->array, stream->into, parcel->taken), rest));
 }
 
 /* Compare the calls if that is asked for, and make all trades: those that nobody disturbs without the interpreter, one

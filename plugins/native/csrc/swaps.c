@@ -15,7 +15,7 @@ Owned swaps_whole(PyArrayObject *array)
 PyObject *swaps_range(Owned array, size_t begin, size_t end)
 {
     Py_ssize_t at = array.part.bytes - (unsigned char *)PyArray_DATA(array.owner);
-    return Py_BuildValue("(nn)", at + (Py_ssize_t)begin, at + (Py_ssize_t)end);
+    return Py_BuildValue("(O(nn))", (PyObject *)array.owner, at + (Py_ssize_t)begin, at + (Py_ssize_t)end);
 }
 
 bool swaps_set_deadline(const Swap *swap, PyObject *deadline)

@@ -33,7 +33,7 @@ typedef struct {
 
 /* All of an array; nothing for NULL. */
 Owned swaps_whole(PyArrayObject *array);
-/* Some bytes of it, from the first to the last, as Python counts them in the owner. */
+/* The owner, and which of its bytes some of an array are, from the first to the last. */
 PyObject *swaps_range(Owned array, size_t begin, size_t end);
 /* Keep the deadline that Python has found; false for NULL. */
 bool swaps_set_deadline(const Swap *swap, PyObject *deadline);

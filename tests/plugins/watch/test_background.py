@@ -91,14 +91,15 @@ def test_rounds_go_on_after_one_that_failed() -> None:
 
 
 def test_the_end_does_what_was_asked_before_and_gives_everything_back() -> None:
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    descriptors, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
     helper = Helper()
     done: list[int] = []
     helper.do(lambda: done.append(1))
     helper.stop()
     assert done == [1]
     assert helper.ended
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert set(threading.enumerate()) <= threads
     assert helper.ask(lambda: 5, PATIENCE_S) is None
     helper.do(lambda: done.append(2))
     helper.stop()

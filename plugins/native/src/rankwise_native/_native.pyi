@@ -257,29 +257,14 @@ class WireHooks(Protocol):
     # Without it.
     def mark(self, dtype: Any, /) -> int: ...
     def finish(self, given: Any, record: bytes, state: list[tuple[int, Any, bool, Any]], /) -> list[int]: ...
-    def stream(
-        self,
-        given: Any,
-        source: Any,
-        array: Any,
-        peer: int,
-        tag: int,
-        out: tuple[int, int] | None,
-        into: tuple[int, int] | None,
-        aside: bool,
-        rest: Any,
-        /,
-    ) -> Any: ...
+    def stream(self, given: Any, trade: tuple[int, int, bool], out: Any, into: Any, rest: Any, /) -> Any: ...
     def exchange(
         self,
         given: Any,
         sent: Any,
         taken: Any,
-        op: str | None,
-        dtype: Any,
-        begin: int,
-        end: int,
-        lanes: list[tuple[int, bool, bool, int, Any]],
+        how: tuple[str | None, Any],
+        left: tuple[int, int, list[tuple[int, bool, bool, int, Any]]],
         /,
     ) -> Any: ...
     def finish_message(self, request: Any, peer: int, /) -> None: ...
@@ -298,20 +283,24 @@ class Wire:
 
 class Program: ...
 
+class HostOfRelay(Protocol):
+    """What a relay knows of its host, in this order, as a tuple."""
+
+    @property
+    def board(self) -> Any: ...
+    @property
+    def turn(self) -> Any: ...
+    @property
+    def numbers(self) -> Iterator[int]: ...
+    @property
+    def gather(self) -> tuple[int, ...]: ...
+    @property
+    def spread(self) -> tuple[int, ...]: ...
+
 class Relay:
     waited_ns: int
     def __init__(
-        self,
-        board: Any,
-        wire: Wire | None,
-        turn: Any,
-        sequence: Iterator[int],
-        gather: tuple[int, ...],
-        spread: tuple[int, ...],
-        hosts: list[list[int]],
-        rank: int,
-        along_nbytes: int,
-        /,
+        self, here: HostOfRelay, wire: Wire | None, hosts: list[list[int]], rank: int, along_nbytes: int, /
     ) -> None: ...
 
 class Tls:

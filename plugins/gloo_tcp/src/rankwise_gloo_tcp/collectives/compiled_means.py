@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "Wires", "noted"]
 
+#: What goes to each rank and what comes from there, by what that is reduced, and how much goes at a time.
+_Exchange: TypeAlias = tuple[tuple[Array | None, ...], tuple[Array | None, ...], str | None, int]
 #: A call of more steps, or of more data, is carried out step by step: there the steps cost little beside the data.
 _MOST_STEPS, _MOST_NBYTES = 32, 64 << 20
 
@@ -165,7 +167,12 @@ class _Notes:
         self.steps.append((what, given))
 
 
-def _exchanged(between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None) -> tuple[Any, ...]:
+def _exchanged(between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None) -> _Exchange:
     """Return an exchange as C takes it."""
     ranks = range(between.size)
-    return tuple(map(sent.get, ranks)), tuple(map(taken.get, ranks)), op and op.name, segment_nbytes(between.size)
+    return (
+        tuple(map(sent.get, ranks)),
+        tuple(map(taken.get, ranks)),
+        None if op is None else op.name,
+        segment_nbytes(between.size),
+    )

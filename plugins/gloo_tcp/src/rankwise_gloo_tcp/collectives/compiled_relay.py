@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.board import agreement
+from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
@@ -95,7 +97,18 @@ class CompiledSeveralHosts(SeveralHosts):
             _NO_STEP if step is None else step.about(local.rank) for step in (relay.gathering, relay.spreading)
         )
         turn, numbers = local._order.turn, local._sequence
-        return Relay(local.board, wire, turn, numbers, gather, spread, relay.hosts, relay.rank, relay.along_nbytes)
+        here = _Here(local.board, turn, numbers, gather, spread)
+        return Relay(here, wire, relay.hosts, relay.rank, relay.along_nbytes)
+
+
+class _Here(NamedTuple):
+    """What a relay knows of its host: the board, whose turn it is, the numbers of calls, and what two steps compare."""
+
+    board: Board | None
+    turn: Any
+    numbers: Iterator[int]
+    gather: tuple[int, ...]
+    spread: tuple[int, ...]
 
 
 class _Hooks(WireCallHooks):

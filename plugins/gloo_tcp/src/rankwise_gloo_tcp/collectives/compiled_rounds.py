@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,10 +13,13 @@ from rankwise_gloo_tcp.collectives.streams import Carrier, Exchange, Lanes, wait
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["Round", "Side", "go_on"]
+__all__ = ["Lane", "Piece", "Round", "go_on"]
 
-#: Of each rank an array that goes there or comes from there, and which of its bytes; None for nothing.
-Side: TypeAlias = Sequence["tuple[Array, tuple[int, int]] | None"]
+#: An array, and which of its bytes.
+Piece: TypeAlias = "tuple[Array, tuple[int, int]]"
+#: A rank, whether it has yet to be sent to, whether something has yet to come from there, how many elements of that are
+#: reduced, and what else to wait for.
+Lane: TypeAlias = "tuple[int, bool, bool, int, Any]"
 
 
 class Round(NamedTuple):
@@ -27,8 +29,7 @@ class Round(NamedTuple):
         sent, taken: What the whole exchange is about.
         op: By what all that comes is reduced.
         begin, end: Which elements are in this round.
-        lanes: Of each rank whether it has yet to be sent to, whether something has yet to come, how many elements of
-            that are reduced, and what else to wait for.
+        lanes: How far each rank has come.
     """
 
     sent: Lanes
@@ -36,7 +37,7 @@ class Round(NamedTuple):
     op: ReduceOp | None
     begin: int
     end: int
-    lanes: list[tuple[int, bool, bool, int, Any]]
+    lanes: list[Lane]
 
 
 def go_on(between: Carrier, opening: Opening, left: Round, deadline: Deadline) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankwise.backends import Array, Deadline, Timeout, as_bytes
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, KindHooks
-from rankwise_gloo_tcp.collectives.compiled_rounds import Round, Side, go_on
+from rankwise_gloo_tcp.collectives.compiled_rounds import Lane, Piece, Round, go_on
 from rankwise_gloo_tcp.collectives.opening import Opening
 from rankwise_gloo_tcp.collectives.streams import Lanes, wait_for
 from rankwise_gloo_tcp.collectives.subset import Subset
@@ -73,35 +73,29 @@ class _Hooks(WireHooks):
     def stream(
         self,
         given: Deadline | Timeout | None,
-        source: Array,
-        array: Array,
-        peer: int,
-        tag: int,
-        out: tuple[int, int] | None,
-        into: tuple[int, int] | None,
-        aside: bool,
+        trade: tuple[int, int, bool],
+        out: Piece | None,
+        into: Piece | None,
         rest: Request | None,
     ) -> Deadline:
         """Go on with one segment of a long collective, and return when all of it must be done.
 
         Args:
             given: The call's deadline, or its time-out; None is the group's.
-            source: What is sent.
-            array: Where what comes goes, or is reduced into.
-            peer: The other rank, as the engine calls it.
-            tag: The tag of the segments.
-            out: Which bytes of the source must still be sent, from the first to the last.
-            into: Which bytes of the array have yet to come.
-            aside: Whether they go into memory of their own, to be reduced, and not into the array.
+            trade: The other rank, as the engine calls it; the tag of the segments; and whether what comes goes into
+                memory of its own, to be reduced, and not to its place.
+            out: What must still be sent.
+            into: What has yet to come, and its place.
             rest: A request to wait for as well, if part of a segment has been sent.
         """
-        engine, deadline = self._engine, self._calls.deadline(given)
+        engine, deadline, (peer, tag, aside) = self._engine, self._calls.deadline(given), trade
         receives, sends = [], [] if rest is None else [rest]
         if into is not None:
-            room = self._opening.room_of(peer)[: into[1] - into[0]] if aside else as_bytes(array)[slice(*into)]
+            room = memoryview(_bytes_of(into))
+            room = self._opening.room_of(peer)[: len(room)] if aside else room
             receives.append(engine.receive_bytes(room, peer, tag, True))
         if out is not None:
-            sends.append(engine.send_bytes(as_bytes(source)[slice(*out)], peer, tag, True))
+            sends.append(engine.send_bytes(memoryview(_bytes_of(out)), peer, tag, True))
         wait_for(engine, receives, deadline)
         wait_for(engine, sends, deadline)
         return deadline
@@ -109,13 +103,10 @@ class _Hooks(WireHooks):
     def exchange(
         self,
         given: Deadline | Timeout | None,
-        sent: Side,
-        taken: Side,
-        op: str | None,
-        dtype: Any,
-        begin: int,
-        end: int,
-        lanes: list[tuple[int, bool, bool, int, Any]],
+        sent: Sequence[Piece | None],
+        taken: Sequence[Piece | None],
+        how: tuple[str | None, Any],
+        left: tuple[int, int, list[Lane]],
     ) -> Deadline:
         """Go on with a round of an exchange and with all that follow, and return when all of it must be done.
 
@@ -123,15 +114,12 @@ class _Hooks(WireHooks):
             given: The call's deadline, or its time-out; None is the group's.
             sent: What goes to each rank.
             taken: Where what comes from each goes, or is reduced into.
-            op: By what.
-            dtype: The dtype of all that.
-            begin: The first element of the round.
-            end: The end of it.
-            lanes: See `Round`.
+            how: By what, and the dtype of all that.
+            left: The first element of the round, the end of it, and its lanes.
         """
-        deadline = self._calls.deadline(given)
-        left = Round(_lanes(sent, dtype), _lanes(taken, dtype), COMPILED_OPS.get(op or ""), begin, end, lanes)
-        go_on(self._between, self._opening, left, deadline)
+        deadline, (op, dtype) = self._calls.deadline(given), how
+        round_left = Round(_lanes(sent, dtype), _lanes(taken, dtype), COMPILED_OPS.get(op or ""), *left)
+        go_on(self._between, self._opening, round_left, deadline)
         return deadline
 
     def finish_message(self, request: Request, peer: int) -> None:
@@ -144,13 +132,15 @@ class _Hooks(WireHooks):
         self._comm._finish(request, "recv from", source, self._calls.group.timeout_s)
 
 
-def _lanes(side: Side, dtype: Any) -> Lanes:
+def _bytes_of(piece: Piece) -> Array:
+    array, (begin, end) = piece
+    found: Array = np.frombuffer(as_bytes(array), np.uint8)[begin:end]
+    return found
+
+
+def _lanes(pieces: Sequence[Piece | None], dtype: Any) -> Lanes:
     """Return what goes to some ranks, or comes from there, as arrays."""
-    return {
-        peer: np.frombuffer(as_bytes(one[0]), np.uint8)[slice(*one[1])].view(dtype)
-        for peer, one in enumerate(side)
-        if one is not None
-    }
+    return {peer: _bytes_of(piece).view(dtype) for peer, piece in enumerate(pieces) if piece is not None}
 
 
 def make_wire(comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> Wire:
