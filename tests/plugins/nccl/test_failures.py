@@ -17,6 +17,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 from rankwise.store import HashStore
 from rankwise_nccl import communicator
+from rankwise_nccl.group import watchdog
 from rankwise_nccl.library.failures import HINTS, from_notice, to_notice, translate
 from rankwise_nccl.queues import group_queues
 
@@ -191,6 +192,26 @@ def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator()
         me.comm.shutdown()
 
     world(1, body, close=False)
+
+
+def test_what_the_device_has_done_when_the_group_fails_has_ended_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog.Watchdog, "_round", lambda _: False)  # which has not seen it yet
+
+    def body(me: Member) -> list[bool]:
+        works: list[Any] = [
+            me.comm.isend(me.array([1.0]), 1 - me.rank, 0),
+            me.comm.irecv(me.array([0.0]), 1 - me.rank, 0),
+        ]
+        deadline = time.monotonic() + T
+        while not all(work.done is not None and work.done.done for work in works) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        meet.wait(T)
+        me.comm.abort(GroupAbortedError("aborted"))
+        me.comm.shutdown()
+        return [work.is_success() for work in works]
+
+    meet = threading.Barrier(2)
+    assert world(2, body, close=False) == [[True, True]] * 2
 
 
 def test_a_message_that_nccl_refuses_ends_its_batch_and_is_the_error() -> None:

@@ -402,7 +402,8 @@ class NcclCommunicator(Communicator):
         """End works that were begun while the group was given up, and that the watchdog may not have seen."""
         if self.failure is not None:
             for work in works:
-                work.end(self.failure)
+                if not work.poll():
+                    work.end(self.failure)
 
     def _flush(self) -> None:
         """Issue what this thread has collected in a batch that is still open."""

@@ -165,7 +165,8 @@ class Watchdog:
         """Tell the threads that wait here, then the peers, then NCCL."""
         for queue in self._group.queues():
             for work in queue.works():
-                work.end(error)
+                if not work.poll():  # what the device has done is done, whoever fails afterwards
+                    work.end(error)
         if not self._told:
             self._told = True
             self._notices.publish(error)
