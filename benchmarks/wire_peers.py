@@ -4,7 +4,7 @@
     python benchmarks/wire_peers.py --loopback --rounds 1 --sizes 8
     sudo python benchmarks/wire_peers.py --mpich .venv-mpich/bin/python --torch .venv-torch/bin/python
     sudo python benchmarks/wire_peers.py --hosts 4 --ranks 2          # on each
-    sudo python benchmarks/wire_peers.py --ranks 2 --calls reduce all_gather reduce_scatter
+    sudo python benchmarks/wire_peers.py --ranks 2 --calls reduce all_gather reduce_scatter all_to_all gather scatter
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which
@@ -42,7 +42,10 @@ import plain_sockets
 from namespaces import write_secret
 from two_hosts import Hosts, forbidden
 
-CALLS = ("all_reduce", "message", "broadcast", "barrier", "reduce", "all_gather", "reduce_scatter")
+CALLS = (
+    *("all_reduce", "message", "broadcast", "barrier"),
+    *("reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"),
+)
 #: What is timed unless something else is asked for.
 USUAL = CALLS[:4]
 CONTENDERS = ("rankwise", "rankwise in Python", "gloo", "Open MPI", "MPICH")
@@ -108,10 +111,14 @@ def by_torch_names(dist: Any, rank: int, far: int, array: Any) -> Timed:
 
     size = dist.get_world_size()
     parts = [array + 0 for _ in range(size)]
+    whole, at_root = [array.repeat(size) for _ in range(2)], None if rank else parts
     more = (
         lambda: dist.reduce(array, 0),
         lambda: dist.all_gather(parts, array),
         lambda: dist.reduce_scatter(array, parts),
+        lambda: dist.all_to_all_single(*whole),
+        lambda: dist.gather(array, at_root, 0),
+        lambda: dist.scatter(array, at_root, 0),
     )
     return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier, *more), strict=True))
 
@@ -133,11 +140,15 @@ def by_mpi(rank: int, far: int, array: Any) -> Timed:
         for root in both:
             comm.Bcast(array, root)
 
-    whole = np.zeros(comm.size * array.size, array.dtype)
+    whole, other = (np.zeros(comm.size * array.size, array.dtype) for _ in range(2))
+    at_root = None if rank else whole
     more = (
         lambda: comm.Reduce(array if rank else MPI.IN_PLACE, None if rank else array),
         lambda: comm.Allgather(array, whole),
         lambda: comm.Reduce_scatter_block(whole, array),
+        lambda: comm.Alltoall(whole, other),
+        lambda: comm.Gather(array, at_root),
+        lambda: comm.Scatter(at_root, array),
     )
     reduce = lambda: comm.Allreduce(MPI.IN_PLACE, array)  # noqa: E731
     return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier, *more), strict=True))
@@ -197,7 +208,7 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
         calls = calls_of(nbytes)
         quiet, timed = Quiet(turn_file, rank, floor is not None), [calls]
         if floor is not None:
-            plain = (floor.reduce, floor.answer, floor.answer, *[floor.exchange, floor.reduce] * 2)
+            plain = (floor.reduce, floor.answer, floor.answer, *[floor.exchange, floor.reduce] * 2, *[floor.exchange] * 3)
             timed.insert(0, dict(zip(CALLS, plain, strict=True)))
         count = max(2, min(200, (4 << 20) // max(nbytes, 1)))
         for turn in range(turns + 1):  # the first is for warming up

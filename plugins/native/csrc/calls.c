@@ -136,15 +136,15 @@ static bool calls_load(const Calls *calls, const Given *given, Load *load)
         load->count = given->whole.count * (size_t)calls->members.size;
         load->first = given->whole.count * (size_t)rank;
         load->given = given->many;
-        memcpy(load->gives, given->parts, sizeof given->parts);
+        memcpy(load->gives, given->parts, sizeof load->gives);
     } else if (name == ALL_GATHER) {
         load->taken = given->many;
-        memcpy(load->takes, given->parts, sizeof given->parts);
+        memcpy(load->takes, given->parts, sizeof load->takes);
     }
     bool alike = true;
     for (int i = 1; i < given->many; i++)
         alike = alike && given->parts[i].count == given->parts[0].count;
-    return name != ALL_TO_ALL && alike;
+    return name != ALL_TO_ALL && name != GATHER && name != SCATTER && alike;
 }
 
 static const Load calls_nothing = {.manner = NOTHING, .root = -1};
@@ -306,7 +306,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
-/* The public calls by name, and how many arguments they have before the time-out. */
+/* The calls by name, and how many arguments they have; the public ones have a time-out besides. */
 static const struct {
     const char *name;
     Py_ssize_t count;
@@ -321,6 +321,8 @@ static const struct {
     {"reduce_scatter_single", 3, given_take_reduce_scatter_single},
     {"all_to_all", 2, given_take_all_to_all},
     {"all_to_all_single", 2, given_take_all_to_all_single},
+    {"gather", 3, given_take_gather},
+    {"scatter", 3, given_take_scatter},
     {"barrier", 0, given_take_barrier},
 };
 
@@ -541,7 +543,7 @@ static PyTypeObject CallsType = {
 
 int calls_add_types(PyObject *module)
 {
-    static const char *const texts[NAMES] = {"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"};
+    static const char *const texts[NAMES] = {"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "barrier"};
     for (int i = 0; i < NAMES; i++)
         if ((names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
             return -1;

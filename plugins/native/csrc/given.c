@@ -54,7 +54,6 @@ static bool given_take_list(Given *given, const Members *members, PyObject *list
     bool is_list = PyList_CheckExact(list);
     if ((!is_list && !PyTuple_CheckExact(list)) || Py_SIZE(list) != members->size || members->size > MOST_PARTS)
         return false;
-    given->many = 0;
     for (int i = 0; i < members->size; i++) {
         PyObject *item = is_list ? PyList_GET_ITEM(list, i) : PyTuple_GET_ITEM(list, i);
         PyArrayObject *array = arguments_plain(item, written);
@@ -75,7 +74,6 @@ static bool given_take_cut(Given *given, const Members *members, PyArrayObject *
     int size = members->size;
     if (size > MOST_PARTS || PyArray_TYPE(whole) != given->key.type || PyArray_SIZE(whole) != one * size)
         return false;
-    given->many = 0;
     for (int i = 0; i < size; i++) {
         parts[i].bytes = (unsigned char *)PyArray_DATA(whole) + (size_t)(one * i) * given->route.item;
         parts[i].count = (size_t)one;
@@ -135,7 +133,7 @@ static bool given_op_of(const Members *members, PyObject *object, Op *op)
     return false;
 }
 
-/* ------------------------------------------------------------------ the public calls */
+/* ------------------------------------------------------------------ the calls */
 
 bool given_take_all_reduce(const Members *members, PyObject *const *args, Given *given)
 {
@@ -296,4 +294,60 @@ bool given_take_all_to_all_single(const Members *members, PyObject *const *args,
            PyArray_DIM(out, 0) % size == 0 && given_begin(given, ALL_TO_ALL, 0, in) &&
            given_take_cut(given, members, in, PyArray_SIZE(in) / size, ins) && given_take_cut(given, members, out, PyArray_SIZE(out) / size, outs) &&
            given_trade_parts(members, given, outs, ins);
+}
+
+/* Take an array, at the root a list of one for each rank, and who that is. */
+static bool given_take_rooted(const Members *members, PyObject *const *args, Given *given, Name name, Part parts[MOST_PARTS])
+{
+    bool gathers = name == GATHER;
+    PyArrayObject *array = arguments_plain(args[0], !gathers);
+    int root;
+    if (array == NULL || !given_root_of(members, args[2], &root) || !given_begin(given, name, root, array))
+        return false;
+    given->root = root;
+    given->route.slots = members->size;
+    if (members->rank != root)
+        return args[1] == Py_None && given_take_shape(given);
+    given->key.numbers[given->key.count++] = PyArray_SIZE(array);
+    return given_take_list(given, members, args[1], gathers, parts) && PyArray_SIZE(array) == (npy_intp)parts[root].count;
+}
+
+bool given_take_gather(const Members *members, PyObject *const *args, Given *given)
+{
+    Part parts[MOST_PARTS];
+    if (!given_take_rooted(members, args, given, GATHER, parts))
+        return false;
+    Part own = given->whole;
+    int root = given->root, size = members->size;
+    if (members->rank != root) {
+        given_send_to(given, root, own);
+        return true;
+    }
+    bool in_place = own.bytes == parts[root].bytes;
+    for (int k = 1; k < size; k++)
+        given_take_from(given, (root + k) % size, root, parts[(root + k) % size]);
+    given->keep_to = parts[root];
+    given->keep_from = own;
+    return given_apart(members, given->route.item, parts, &own, in_place ? 0 : 1);
+}
+
+bool given_take_scatter(const Members *members, PyObject *const *args, Given *given)
+{
+    Part parts[MOST_PARTS];
+    if (!given_take_rooted(members, args, given, SCATTER, parts))
+        return false;
+    Part own = given->whole;
+    int root = given->root, size = members->size;
+    if (members->rank != root) {
+        given_take_from(given, root, members->rank, own);
+        return true;
+    }
+    for (int k = 1; k < size; k++)
+        given_send_to(given, (root + k) % size, parts[(root + k) % size]);
+    given->keep_to = own;
+    given->keep_from = parts[root];
+    for (int i = 0; i < size; i++)
+        if (given_touch(parts[i], own, given->route.item) && !(i == root && parts[i].bytes == own.bytes))
+            return false;
+    return true;
 }

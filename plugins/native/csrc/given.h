@@ -4,8 +4,8 @@
 
 #include "collectives.h"
 
-/* The public calls. */
-typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BARRIER, NAMES } Name;
+/* The calls. */
+typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER, BARRIER, NAMES } Name;
 enum { MOST_NUMBERS = 2 * MOST_PARTS };
 
 /* Whose calls they are. */
@@ -30,20 +30,21 @@ typedef struct {
     Part whole;           /* ... all of it */
     PyObject *held[MOST_NUMBERS];
     int holds;
-    /* What this rank has for each, or takes from each, and what that is part of. */
-    Part parts[MOST_PARTS];
-    PyArrayObject *owners[MOST_PARTS];
+    /* What this rank has for each, and then what it takes from each, and what that is part of. */
+    Part parts[2 * MOST_PARTS];
+    PyArrayObject *owners[2 * MOST_PARTS];
     int many;
     void *out;
     Route route;
     Part keep_to, keep_from; /* what this rank has for itself */
 } Given;
 
-/* What a public call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
+/* What a call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
 typedef bool Take(const Members *members, PyObject *const *args, Given *given);
 
 Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
-    given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single;
+    given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single, given_take_gather,
+    given_take_scatter;
 void given_drop(Given *given);
 
 #endif

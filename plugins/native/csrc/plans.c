@@ -58,10 +58,16 @@ static bool plans_suits(Way way, int name)
     case MEET: return name == BARRIER;
     case ONE_SHOT: return name == ALL_REDUCE || name == REDUCE;
     case TWO_SHOT: return name == ALL_REDUCE;
-    case MOVE: return name == BROADCAST || name == ALL_GATHER || name == ALL_TO_ALL;
+    case MOVE: return name == BROADCAST || name == ALL_GATHER || name == ALL_TO_ALL || name == GATHER || name == SCATTER;
     case COMBINE: return name == REDUCE || name == REDUCE_SCATTER;
     default: return false;
     }
+}
+
+/* Whether all that is sent goes to a root. */
+static bool plans_has_one_reader(const Given *given)
+{
+    return given->key.name == REDUCE || given->key.name == GATHER;
 }
 
 bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
@@ -72,7 +78,7 @@ bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
     if (way == MEET)
         return true;
     if (way == MOVE || way == COMBINE)
-        return board_slot_nbytes(board, given->key.name == REDUCE ? 1 : given->route.slots) >= given->route.item &&
+        return board_slot_nbytes(board, plans_has_one_reader(given) ? 1 : given->route.slots) >= given->route.item &&
                (way == MOVE || kernels_merge_of(given->op, given->kind) != NULL);
     Kind wide = kernels_accumulation_kind(given->op, given->kind);
     size_t item = kernels_kind_nbytes(wide);
@@ -81,7 +87,7 @@ bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
     return way == ONE_SHOT ? given->whole.count <= board->area_nbytes / item : board_slot_nbytes(board, board->size) >= item;
 }
 
-/* At the board a contribution to the root has the only slot. */
+/* What goes to a root alone has the only slot at the board. */
 static void plans_use_one_slot(Route *route)
 {
     route->slots = 1;
@@ -95,9 +101,10 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
 {
     bool takes = given->root < 0 || given->root == call->board->rank;
     given->route.fetch_count = doing->way == MOVE ? doing->fetch_count : SIZE_MAX;
-    given->route.told = given->key.name == ALL_TO_ALL; /* the others may send more than this rank knows */
+    /* The others may send more than this rank knows. */
+    given->route.told = given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;
     given->route.longest = doing->about[LONGEST];
-    if (given->key.name == REDUCE)
+    if (plans_has_one_reader(given))
         plans_use_one_slot(&given->route);
     Part whole = given->whole;
     switch (doing->way) {

@@ -147,6 +147,9 @@ static const struct {
     {"all_reduce", 2, given_take_all_reduce},
     {"all_gather", 2, given_take_all_gather},
     {"reduce_scatter", 3, given_take_reduce_scatter},
+    {"all_to_all", 2, given_take_all_to_all},
+    {"gather", 3, given_take_gather},
+    {"scatter", 3, given_take_scatter},
 };
 
 /* (kind, name, arguments) */

@@ -7,7 +7,7 @@
 #include "relay.h"
 #include "transfers.h"
 
-enum { MOST_STEPS = 32, MOST_BASES = 1 + MOST_PARTS };
+enum { MOST_STEPS = 32, MOST_BASES = 1 + 2 * MOST_PARTS };
 
 typedef struct Step Step;
 
@@ -19,7 +19,7 @@ typedef struct {
     size_t scratch_nbytes;    /* ... and the memory beside them */
 } Program;
 
-/* What a call works on: its own array, then those that it has for each rank. */
+/* What a call works on: its own array, then those that it has for each rank, or takes from each. */
 typedef struct {
     Owned bases[MOST_BASES + 1]; /* the last for memory beside them */
     int count;

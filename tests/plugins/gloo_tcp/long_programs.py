@@ -9,21 +9,27 @@ import numpy as np
 
 import rankwise as dist
 
-__all__ = ["LONG_CALLS", "everyones_call", "in_the_middle"]
+__all__ = ["LONG_CALLS", "everyones_call", "in_the_middle", "time_is_up_on_all"]
 
-LONG_CALLS = ("reduce", "broadcast", "all_gather", "reduce_scatter", "all_reduce")
+LONG_CALLS = ("reduce", "broadcast", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "gather", "scatter")
 
 
 def everyones_call(name: str, group: Any = None, timeout: float | None = None) -> None:
     """Make a long call of a name, with rank 0 for a root."""
     array, options = np.ones(600_000, np.float32), {"group": group, "timeout": timeout}
     parts = [array.copy() for _ in range(dist.get_world_size())]
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(array, **options),
         "reduce": lambda: dist.reduce(array, 0, **options),
         "broadcast": lambda: dist.broadcast(array, 0, **options),
         "all_gather": lambda: dist.all_gather(parts, array, **options),
         "reduce_scatter": lambda: dist.reduce_scatter(array, parts, **options),
+        "all_to_all": lambda: dist.all_to_all([np.empty_like(part) for part in parts], parts, **options),
+    }
+    at_root = None if dist.get_rank() else parts
+    calls |= {
+        "gather": lambda: dist.gather(array, at_root, 0, **options),
+        "scatter": lambda: dist.scatter(array, at_root, 0, **options),
     }
     calls[name]()
 
@@ -36,6 +42,16 @@ def in_the_middle(deed: Callable[[], object]) -> None:
     means = kind.means
     kind.means = lambda strategy, deadline: _Interrupted(means(strategy, deadline), deed)
     kind.prepare = lambda strategy, call: None
+
+
+def time_is_up_on_all(found: list[list[str]]) -> None:
+    """Check how each rank's long calls have ended, in which one that is not the root was late."""
+    for name, ends in zip(LONG_CALLS, zip(*found, strict=True), strict=True):
+        if name == "scatter":  # in which nobody waits for a rank that only takes
+            assert set(ends) == {"done"}
+        else:
+            assert "DistTimeoutError" in ends, name
+            assert set(ends) <= {"DistTimeoutError", "GroupAbortedError"}  # of a rank that has found it first
 
 
 class _Interrupted:

@@ -38,6 +38,11 @@ def rounds() -> str:
         parts = [np.zeros(count - peer, dtype) for peer in range(size)]
         dist.all_gather(parts, data[rank][: count - rank].copy())
         assert all((part == each[: part.size]).all() for part, each in zip(parts, data, strict=True))
+        found = [np.zeros(_share(peer, rank, count), dtype) for peer in range(size)]
+        dist.all_to_all(found, [data[rank][: _share(rank, peer, count)].copy() for peer in range(size)])
+        assert all((part == each[: part.size]).all() for part, each in zip(found, data, strict=True))
+        for root in (place, size - 1):
+            _there_and_back(rank, root, data)
     dist.destroy_process_group()
     return seen.hexdigest()
 
@@ -45,6 +50,23 @@ def rounds() -> str:
 def _data(rank: int, count: int, dtype: Any) -> Any:
     """Return what a rank has: numbers whose sum depends on the order in which they are added."""
     return (np.random.default_rng(rank).integers(-4, 4, count) / 3).astype(dtype)
+
+
+def _share(sender: int, receiver: int, count: int) -> int:
+    """Return how much one rank has for another: all, some or nothing."""
+    return count * ((sender + 2 * receiver) % 4) // 3
+
+
+def _there_and_back(rank: int, root: int, data: list[Any]) -> None:
+    """Gather what ranks have of their data, which may be nothing, at a root, and scatter it."""
+    counts = [_share(peer, 1, data[0].size) for peer in range(len(data))]
+    mine, back = data[rank][: counts[rank]].copy(), np.zeros(counts[rank], data[0].dtype)
+    parts = [np.zeros(count, data[0].dtype) for count in counts] if rank == root else None
+    dist.gather(mine, parts, root)
+    if parts is not None:
+        assert all((part == each[: part.size]).all() for part, each in zip(parts, data, strict=True))
+    dist.scatter(back, parts, root)
+    assert (back == mine).all()
 
 
 def _reduced(rank: int, root: int, data: list[Any]) -> Iterator[tuple[Any, Any]]:
@@ -74,6 +96,8 @@ def again_and_again() -> set[str]:
             assert (gathered == np.stack(data)).all()
         for scattered in _scattered(data[rank], rank, size):
             assert np.allclose(scattered, total, rtol=1e-3, atol=1e-3)
+        for traded in _traded(data[rank], size):
+            assert all((part == each[: part.size]).all() for part, each in zip(traded, data, strict=True))
         arrays = [data[rank].copy() for _ in range(3)]
         works = [dist.all_reduce(array, async_op=True) for array in arrays[:2]]
         for work in works:
@@ -88,6 +112,15 @@ def again_and_again() -> set[str]:
             assert (array == data[root]).all()
             dist.reduce(array, root, dist.ReduceOp.MAX)
             assert (array == data[root]).all()
+            parts = [np.zeros_like(array) for _ in range(size)] if rank == root else None
+            if parts and turn % 2:
+                parts[root] = array  # in place
+            dist.gather(array, parts, root)
+            assert all((part == data[root]).all() for part in parts or [])
+            if parts:
+                parts = [part * each for each, part in enumerate(parts)]
+            dist.scatter(array, parts, root)
+            assert (array == data[root] * rank).all()
     kinds = dist.group.WORLD.communicators()[0].kinds.values()
     in_c = {kind.fingerprint.op for kind in kinds if getattr(kind, "program", None) is not None}
     dist.destroy_process_group()
@@ -123,6 +156,16 @@ def _scattered(mine: Any, rank: int, size: int) -> Iterator[Any]:
     whole = np.stack([mine] * size)
     dist.reduce_scatter_single(whole[rank], whole)
     yield whole[rank]
+
+
+def _traded(mine: Any, size: int) -> Iterator[Any]:
+    """Return what has come of an `all_to_all` of the same part for everyone, likewise."""
+    parts = [np.zeros_like(mine) for _ in range(size)]
+    dist.all_to_all(parts, [mine.copy() for _ in range(size)])
+    yield parts
+    whole = np.zeros((size, mine.size), mine.dtype)
+    dist.all_to_all_single(whole, np.stack([mine] * size))
+    yield whole
 
 
 def out_of_sight(rank: int) -> str:

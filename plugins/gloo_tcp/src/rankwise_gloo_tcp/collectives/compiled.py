@@ -59,7 +59,7 @@ __all__ = [
 WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values(), strict=True))
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
-#: What the public function of an operation is given, of a call.
+#: What C is given of a call of an operation.
 ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "all_reduce": lambda call: (call.array, call.reduce_op),
     "broadcast": lambda call: (call.array, call.root),
@@ -67,9 +67,15 @@ ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "all_gather": lambda call: (call.outs, call.array),
     "reduce_scatter": lambda call: (call.array, call.ins, call.reduce_op),
     "all_to_all": lambda call: (call.outs, call.ins),
+    "gather": lambda call: (call.array, call.outs, call.root),
+    "scatter": lambda call: (call.array, call.ins, call.root),
     "barrier": lambda call: (),
 }
-PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+#: The calls whose public functions are compiled too.
+PUBLIC = (
+    *(name for name in ARGUMENTS if name not in ("gather", "scatter")),
+    *("all_gather_single", "reduce_scatter_single", "all_to_all_single"),
+)
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
@@ -318,7 +324,7 @@ def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...
         array: This rank's array; None for a barrier.
         option: The reduce op, or the root.
         numbers: The shape of the array, of a `reduce` with the root before it; or the sizes of the parts, of an
-            `all_to_all` first of those that go.
+            `all_to_all` first of those that go, of a `gather` or `scatter` at the root behind that of the array.
         rank: This rank.
     """
     if array is None:
@@ -327,8 +333,12 @@ def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...
         return name, option.name, array.dtype, numbers
     if name == "reduce":
         return name, (option.name, numbers[0]), array.dtype, numbers[1:]
-    if name == "broadcast":
+    if name == "broadcast" or (name in ("gather", "scatter") and option != rank):
         return name, option, array.dtype, numbers
+    if name == "gather":
+        return name, option, array.dtype, numbers[0], (), numbers[1:]
+    if name == "scatter":
+        return name, option, array.dtype, numbers[0], numbers[1:], ()
     if name == "reduce_scatter":
         return name, option.name, array.dtype, numbers[rank], numbers, ()
     if name == "all_gather":

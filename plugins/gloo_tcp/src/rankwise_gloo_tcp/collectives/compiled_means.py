@@ -95,7 +95,7 @@ def noted(call: Call, strategy: Strategy, calls: Calls, wires: Wires) -> Program
         long.algorithm(long.hosts, notes, *long.args)
     except _NotCompiledError:
         return None
-    return calls.program((other.array, *(other.ins or other.outs or ())), tuple(notes.memory), notes.steps)
+    return calls.program((other.array, *(other.ins or ()), *(other.outs or ())), tuple(notes.memory), notes.steps)
 
 
 def _like(call: Call) -> Call:

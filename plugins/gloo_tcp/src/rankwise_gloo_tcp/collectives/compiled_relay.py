@@ -29,7 +29,7 @@ __all__ = ["CompiledSeveralHosts", "is_possible"]
 
 _PUBLIC = (
     *("all_reduce", "broadcast", "reduce", "barrier"),
-    *("all_gather", "all_gather_single", "reduce_scatter", "reduce_scatter_single"),
+    *("all_gather", "all_gather_single", "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single"),
 )
 _NO_STEP = (0, 0, 0, 0, 0)
 

@@ -7,6 +7,7 @@ those that note it, to be done again and again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,7 +23,19 @@ from rankwise_gloo_tcp.collectives.subset import Subset
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Hosts", "Means", "all_gather", "all_reduce", "alone", "broadcast", "reduce", "reduce_scatter"]
+__all__ = [
+    "Hosts",
+    "Means",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "alone",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+]
 
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
@@ -79,6 +92,11 @@ class Hosts:
         self.across = self.subset(across) if comm.rank in across else None
         self.at_once_nbytes = _AT_ONCE_NBYTES * min(len(ranks) - 1, FEW_RANKS)
 
+    @cached_property
+    def away(self) -> Subset:
+        """This rank, and those of all other hosts."""
+        return self.subset([rank for host in self.ranks for rank in host if rank == self.rank or self.rank not in host])
+
     def subset(self, ranks: Sequence[int]) -> Subset:
         """Return some ranks of the group, of which this is one."""
         return Subset(self._comm.engine, ranks, self._comm.context)
@@ -95,8 +113,10 @@ def alone(by: Means, call: Call) -> None:
     """Carry out what a rank does on its host where it is the only one there."""
     if call.op == "reduce_scatter":
         by.copy(call.array, (call.ins or ())[0])
-    elif call.op == "all_gather":
+    elif call.op in ("all_gather", "gather"):
         by.copy((call.outs or ())[0], call.array)
+    elif call.op == "scatter":
+        by.copy(call.array, (call.ins or ())[0])
 
 
 # ---------------------------------------------------------------------- reductions
@@ -259,6 +279,49 @@ def all_gather(hosts: Hosts, by: Means, parts: Sequence[Array], array: Array) ->
         by.exchange(hosts.across, dict.fromkeys(others, mine), others)
     for host, part in zip(hosts.ranks, counterparts, strict=True):
         by.on_host(Call("all_gather", part, outs=[parts[rank] for rank in host]))
+
+
+def all_to_all(hosts: Hosts, by: Means, outs: Sequence[Array], ins: Sequence[Array]) -> None:
+    """Copy a part to each rank: at the board of a host, and straight to all ranks of other hosts."""
+    here, ranks = hosts.ranks[hosts.here], hosts.away.ranks
+    mine, theirs = [ins[rank] for rank in here], [outs[rank] for rank in here]
+    by.on_host(Call("all_to_all", ins[hosts.rank], ins=mine, outs=theirs))
+    sent, taken = (
+        {place: _flat(parts[rank]) for place, rank in enumerate(ranks) if rank != hosts.rank and parts[rank].size}
+        for parts in (ins, outs)
+    )
+    by.exchange(hosts.away, sent, taken)
+
+
+def gather(hosts: Hosts, by: Means, array: Array, outs: Sequence[Array] | None, root: int) -> None:
+    """Copy what each rank has to one: at the board of its host, and straight from all ranks of other hosts."""
+    here, between = _around(hosts, root)
+    if root in here:
+        by.on_host(Call("gather", array, root=here.index(root), outs=outs and [outs[rank] for rank in here]))
+    if between is not None and (lanes := _lanes(between, root, array, outs)):
+        by.exchange(between, {} if outs else lanes, lanes if outs else {})
+
+
+def scatter(hosts: Hosts, by: Means, array: Array, ins: Sequence[Array] | None, root: int) -> None:
+    """Copy a part of what one rank has to each: at the board of its host, and straight to all ranks of other hosts."""
+    here, between = _around(hosts, root)
+    if root in here:
+        by.on_host(Call("scatter", array, root=here.index(root), ins=ins and [ins[rank] for rank in here]))
+    if between is not None and (lanes := _lanes(between, root, array, ins)):
+        by.exchange(between, lanes if ins else {}, {} if ins else lanes)
+
+
+def _around(hosts: Hosts, root: int) -> tuple[Sequence[int], Subset | None]:
+    """Return the ranks of this host; and a root and all ranks of other hosts than its own, if this is one of them."""
+    here = hosts.ranks[hosts.here]
+    ranks = [rank for host in hosts.ranks for rank in host if rank == root or root not in host]
+    return here, hosts.subset(ranks) if hosts.rank in ranks else None
+
+
+def _lanes(between: Subset, root: int, array: Array, parts: Sequence[Array] | None) -> Lanes:
+    """Return what a root has for the others, or a rank for the root: what is not empty."""
+    others = {root: array} if parts is None else {rank: parts[rank] for rank in between.ranks if rank != root}
+    return {between.ranks.index(rank): _flat(part) for rank, part in others.items() if part.size}
 
 
 def _divided(between: Subset, total: Array) -> tuple[Array, dict[int, Array]]:

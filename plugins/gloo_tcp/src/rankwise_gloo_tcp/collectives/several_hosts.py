@@ -112,12 +112,31 @@ class SeveralHosts(Strategy):
             return None
         return self._long(call, hierarchy.reduce_scatter, call.array, call.ins or (), op)
 
+    def _straight(self, call: Call, algorithm: Callable[..., None], *args: Any) -> Long | None:
+        """Return the same where a rank knows the sizes of its own parts only."""
+        chosen = self.comm.selection.choose_mixed(call.op, 0, self.size)
+        return None if chosen == "derived" else Long(self.hosts, self.means, algorithm, args)
+
+    def _gather(self, call: Call) -> Long | None:
+        return self._straight(call, hierarchy.gather, call.array, call.outs, call.root)
+
+    def _scatter(self, call: Call) -> Long | None:
+        return self._straight(call, hierarchy.scatter, call.array, call.ins, call.root)
+
+    def _all_to_all(self, call: Call) -> Long | None:
+        if not self.hosts.even:
+            return None
+        return self._straight(call, hierarchy.all_to_all, call.outs or (), call.ins or ())
+
     OWN: ClassVar = {
         "broadcast": _broadcast,
         "reduce": _reduce,
         "all_reduce": _all_reduce,
         "all_gather": _all_gather,
         "reduce_scatter": _reduce_scatter,
+        "gather": _gather,
+        "scatter": _scatter,
+        "all_to_all": _all_to_all,
     }
 
     # ------------------------------------------------------------------ comparing the calls

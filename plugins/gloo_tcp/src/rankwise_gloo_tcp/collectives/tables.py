@@ -72,7 +72,8 @@ MIXED: Table = MappingProxyType(
         # Where all parts are of one size.
         "all_gather": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
         "reduce_scatter": (*_REDUCED_ALONG, Choice("hosts")),
-        **{op: (Choice("derived"),) for op in ("gather", "scatter", "all_to_all")},
+        # Straight to each rank of the other hosts.
+        **{op: (Choice("hosts", None, 8), Choice("derived")) for op in ("gather", "scatter", "all_to_all")},
     }
 )
 
@@ -163,6 +164,9 @@ def _stages(name: str, op: str, nbytes: int, hosts: int, each: int) -> tuple[Sta
         return told, Stage("", "", 1, reduced)
     if name != "hosts":
         return ()
+    if op in ("gather", "scatter", "all_to_all"):
+        direct = Stage(op, "direct" if op == "all_to_all" else "flat", (hosts - 1) * each + 1, nbytes)
+        return records, Stage("", "", 1, nbytes // hosts), direct
     across = {"all_reduce": "two_shot", "reduce_scatter": "direct", "broadcast": "flat"}
     algorithm = across.get(op) or derived_algorithm(op, nbytes if op == "reduce" else nbytes // each, hosts)
     here = {"all_reduce": 3 * nbytes, "reduce_scatter": 2 * nbytes, "reduce": 2 * nbytes}.get(op, nbytes)
