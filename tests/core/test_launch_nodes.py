@@ -13,6 +13,7 @@ import pytest
 from tests import warm
 from tests.command_line import Shell
 from tests.core import launch_programs as programs
+from tests.core import store_programs
 from tests.core.launch_programs import ranks_of
 from tests.processes import wait_until
 
@@ -82,6 +83,25 @@ def test_nodes_of_different_sizes_make_one_world(cluster: Cluster) -> None:
     assert [code for code, _, _ in ends] == [0, 0], ends
     assert sorted(ends[0][1].splitlines()) == ["[0]: 0 0 3 0", "[1]: 1 1 3 0"]
     assert ends[1][1] == "[2]: 2 0 3 1\n"
+
+
+def test_the_ranks_of_all_nodes_meet_in_the_store_of_one_launcher(cluster: Cluster) -> None:
+    ranks = store_programs.ranks_of(store_programs.meet_on_nodes)
+    ends = cluster.finish(cluster.begin(0, "-n", "1", *ranks), cluster.begin(1, "-n", "2", *ranks))
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    first, *others = sorted("".join(out for _, out, _ in ends).splitlines())
+    place = re.escape(f"@127.0.0.1:{cluster.port}")
+    port = re.fullmatch(rf"\[0\]: (\d+{place}) False 0 1 2", first)
+    assert port is not None, first
+    assert others == [f"[{rank}]: {port[1]} False" for rank in (1, 2)]
+
+
+def test_ranks_of_all_nodes_begin_again_in_another_store(cluster: Cluster) -> None:
+    ends = cluster.ends("--max-restarts", "1", *store_programs.ranks_of(store_programs.fail_once))
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    assert [re.findall(r"attempt \d finds \d", out) for _, out, _ in ends] == [
+        ["attempt 0 finds 0", "attempt 1 finds 0"]
+    ] * 2
 
 
 KILLED = "rank 1 failed first: killed by SIGKILL (signal 9)"

@@ -25,7 +25,7 @@ main = sys.modules["__main__"]
 print(json.dumps({
     "argv": sys.argv, "path": sys.path[0], "name": __name__, "file": __file__, "spec": main.__spec__ is None,
     "package": __package__, "loader": type(__loader__).__name__, "main": main.__dict__ is globals(),
-    "environment": {k: v for k, v in os.environ.items() if k not in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "_")},
+    "environment": {k: v for k, v in os.environ.items() if "_PORT" not in k and k not in ("TORCHELASTIC_RUN_ID", "_")},
     "out": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stdout.seekable()],
     "err": [sys.stderr.encoding, sys.stderr.errors, sys.stderr.line_buffering, sys.stderr.seekable()],
     "input": sys.stdin.read(), "threads": threading.active_count(), "folder": os.getcwd(),

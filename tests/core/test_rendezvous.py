@@ -206,6 +206,11 @@ SLURM_PMIX = {**{k: v for k, v in SLURM.items() if k != "SLURM_PROCID"}, "PMIX_R
         ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}, "node7", 29501),
         ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "False"}, "node7", 29500),
         ({**TORCHRUN, "MASTER_PORT": "65535", "TORCHELASTIC_USE_AGENT_STORE": "True"}, "node7", 65534),
+        ({**TORCHRUN, "RANKWISE_STORE_PORT": "41000@node7:29500"}, "node7", 41000),
+        ({**TORCHRUN, "RANKWISE_STORE_PORT": "41000@node7:29501"}, "node7", 29500),
+        ({**TORCHRUN, "RANKWISE_STORE_PORT": "41000@node8:29500"}, "node7", 29500),
+        ({**TORCHRUN, "RANKWISE_STORE_PORT": "@node7:29500"}, "node7", 29500),
+        ({**SLURM, "RANKWISE_STORE_PORT": "41000@node07:29500"}, "node07", None),
         (OPEN_MPI, "127.0.0.1", None),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "node7"}, "node7", None),
         (MPICH, "127.0.0.1", 29500),
@@ -343,9 +348,10 @@ urls = st.builds(
     numbers,
     st.sampled_from(["", "&rank=1", "#x", "&&", "&x=y", ";"]),
 )
+OTHERS = ("TORCHELASTIC_USE_AGENT_STORE", "RANKWISE_STORE_PORT")
 variables = st.dictionaries(
-    st.sampled_from(sorted({*TORCHRUN, *OPEN_MPI, *MPICH, *SLURM, "TORCHELASTIC_USE_AGENT_STORE"})),
-    numbers | st.sampled_from(["2", "4", "True", "node[1-2]", "n[" * 50, "\udc80", "a,b"]),
+    st.sampled_from(sorted({*TORCHRUN, *OPEN_MPI, *MPICH, *SLURM, *OTHERS})),
+    numbers | st.sampled_from(["2", "4", "True", "node[1-2]", "n[" * 50, "\udc80", "a,b", "2@2:2", "\u0662@2:2"]),
 )
 
 
@@ -356,7 +362,7 @@ def test_only_our_errors_escape_from_urls_and_environments(
 ) -> None:
     with monkeypatch.context() as patch:
         # The parsing is what is tested: nothing shall be opened at the places that come out of it.
-        patch.setattr(module, "TCPStore", lambda host, port, is_master, timeout: HashStore())
+        patch.setattr(module, "TCPStore", lambda host, port, **_: HashStore())
         patch.setattr(module, "FileStore", lambda path, world_size, timeout: HashStore())
         patch.setattr(module, "from_environment", lambda rank, size: from_environment(rank, size, env))
         with contextlib.suppress(ValueError, DistError):

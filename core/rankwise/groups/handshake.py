@@ -168,19 +168,16 @@ def is_over(store: Store, rank: int) -> bool:
     one that is there claims the same rank. And so it is if the first to come was gone before this process began: then
     this rank may not have come at all the last time.
     """
-    first = store.peek(f"{MEETING}/config")
+    first, seat = store._set_and_peek({}, [f"{MEETING}/config", f"{MEETING}/rank/{rank}"])
     if first is None:
         return False
     card = json.loads(first)
     if _is_gone(card) and card.get("came", 0.0) < _own_start():
         return True
-    seat = store.peek(f"{MEETING}/rank/{rank}")
     if seat is None:
         return False
     card = json.loads(seat)
-    if _is_of_this_machine(card):
-        return _is_gone(card)
-    return store.peek(f"{MEETING}/verdict") is not None
+    return _is_gone(card) if _is_of_this_machine(card) else store.peek(f"{MEETING}/verdict") is not None
 
 
 def _is_of_this_machine(card: Mapping[str, Any]) -> bool:

@@ -22,7 +22,6 @@ from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store, i
 
 __all__ = ["Joined", "join", "lend"]
 
-
 _ALONE = (
     "rankwise: no launcher has started this process, so it is a world of one; "
     "`rankwise run -n 4 program.py` starts four, and init_process_group(rank=0, world_size=1) says that one is meant"
@@ -124,6 +123,9 @@ def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: D
     while True:
         try:
             store, here, size = next(rendezvous(address, rank, world_size, timeout=deadline.remaining()))
+            if store.is_lent:
+                world.owned_store = store  # this process's way to it
+                return Joined(lend(world, world, store, here, "world"), here, size)
             life = _mark(store)
             if life != world.left.get(address):
                 world.owned_store, world.joined = store, (address, life)

@@ -184,12 +184,11 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
             attended(step, partial(_look, world, look), deadline, what, _served(world, plan))
     except (DistNetworkError, DistStoreError) as error:
         if world.default is None:
-            if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
+            if world.host in (None, plan.global_rank):
                 raise
             raise type(error)(f"{what}: rank 0, which served the store, is gone: {error}") from error
-        raise DistStoreError(
-            f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
-        ) from error
+        gone = f"{what}: the store of the job is gone, perhaps with the rank that hosted it: {error}"
+        raise DistStoreError(gone) from error
     except BaseException as error:
         if interrupts.is_a_handlers(error) or (world.home or world).stopped is not None:
             _call_off(world, plan, store, error)
@@ -231,9 +230,8 @@ def _making(plan: Plan) -> str:
 
 def _served(world: World, plan: Plan) -> str:
     """Name the store, and the rank that is missing if it does not answer."""
-    if plan.global_rank == 0 or not hasattr(world.owned_store, "is_master"):
-        return f"the store of the job, {innermost(plan.store)!r},"
-    return f"rank 0, which serves the store of the job, {innermost(plan.store)!r},"
+    whose = "" if world.host in (None, plan.global_rank) else "rank 0, which serves "
+    return f"{whose}the store of the job, {innermost(plan.store)!r},"
 
 
 def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:

@@ -98,6 +98,11 @@ class World:
         return getattr(innermost(self.owned_store or self.store), "is_master", False)
 
     @property
+    def host(self) -> int | None:
+        """The rank that serves the store that `init_process_group` has made; None of others' stores."""
+        return 0 if not self.lent_store and hasattr(self.owned_store, "is_master") else None
+
+    @property
     def is_read(self) -> bool:
         """Whether somebody reads, now and then, what is counted."""
         return bool((self.home or self).on_leaving)
@@ -121,9 +126,7 @@ class World:
         if not self.forked:
             self.part_with(list(self.groups.values()))
         self.recorder.clear()
-        kept = {
-            "left_marks": self.left_marks, "outside": self.outside, "home": self.home, "on_leaving": self.on_leaving
-        }  # fmt: skip
+        kept = {name: getattr(self, name) for name in ("left_marks", "outside", "home", "on_leaving")}
         self.__init__(left=left, **kept)  # type: ignore[misc]
 
 

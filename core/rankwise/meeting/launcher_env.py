@@ -61,6 +61,8 @@ class Assignment(NamedTuple):
     master_port: int
     #: Where the address and port come from, if not from the usual variables; for messages.
     origin: str = ""
+    #: Whether `rankwise run` serves a store there, so that rank 0 does not.
+    is_served: bool = False
 
 
 def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str] | None = None) -> Assignment:
@@ -75,6 +77,9 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
     if size < 1 or not 0 <= here < size:
         raise ValueError(f"env://: rank {here} is not in a world of {size}")
     address, port, origin = _master(env, size)
+    served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # of a master other than it was set for: none
+    if master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal():
+        return Assignment(here, size, address, int(served), f"where `rankwise run` serves a store for {master}", True)
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")
     return Assignment(here, size, address, port, origin)

@@ -117,7 +117,7 @@ def _env(url: str, timeout: Timeout) -> Iterator[Meeting]:
 def _of_environment(rank: int, world_size: int, timeout: Timeout) -> Iterator[Meeting]:
     place = from_environment(rank, world_size)
     try:
-        store = _meet(place.master_addr, place.master_port, place.rank, seconds(timeout))
+        store = _meet(place.master_addr, place.master_port, place.rank, seconds(timeout), place.is_served)
     except (DistNetworkError, DistTimeoutError) as error:
         origin = place.origin or f"MASTER_ADDR={place.master_addr}, MASTER_PORT={place.master_port}"
         raise type(error)(f"{error} ({origin})") from error.__cause__
@@ -150,8 +150,12 @@ for _scheme, _handler in (("env", _env), ("tcp", _tcp), ("file", _file)):
     register_rendezvous_handler(_scheme, _handler)
 
 
-def _meet(host: str, port: int, rank: int, timeout_s: float) -> Store:
-    """Open the store that rank 0 serves; nobody waits for the others here."""
+def _meet(host: str, port: int, rank: int, timeout_s: float, is_served: bool = False) -> Store:
+    """Open the store that rank 0 serves, or another process already; nobody waits for the others here."""
+    if is_served:
+        store: Store = TCPStore(host, port, timeout=timeout_s, wait_for_server=False)
+        store.is_lent = True
+        return store
     deadline = Deadline(timeout_s)
     try:
         return TCPStore(host, port, is_master=rank == 0, timeout=timeout_s)

@@ -30,9 +30,8 @@ __all__ = [
     "numeric",
     "place",
     "resolve",
+    "resolve_in_time",
 ]
-
-__all__ += ["resolve_in_time"]
 
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")

@@ -88,6 +88,8 @@ class Store(ABC):
     secret: Secret | None = None
     #: Whether what it holds is gone once no process has it open.
     ends_with_its_users = False
+    #: Whether others keep it, as the launcher may, so that it is there after the groups that meet in it.
+    is_lent = False
     #: Whether a request may be about many keys; else each takes one of its own.
     takes_many_keys = True
     #: Whether its `repr` says where it is, which no other store's does.

@@ -28,9 +28,8 @@ __all__ = [
     "queue_len",
     "queue_pop",
     "queue_push",
+    "queue_release",
 ]
-
-__all__ += ["queue_release"]
 
 TOKEN_NBYTES = 16
 #: How long an item may be lent: from when the next caller sees it so.

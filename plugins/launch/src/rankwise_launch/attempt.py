@@ -1,6 +1,6 @@
 """One attempt at a job: all ranks of this node from their start to the end of the last one, in one event loop.
 
-There are no threads here, so nothing is ever half done when a signal comes.
+There are no threads here but that of the ranks' store, so nothing is ever half done when a signal comes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import Interrupts
+from rankwise_launch.job_store import JobStore
 from rankwise_launch.nodes import Verdict, Verdicts
 from rankwise_launch.output import Console
 from rankwise_launch.preloading import Preloaded
@@ -42,6 +43,8 @@ _READABLE_S = 0.5
 _LEFTOVER_S = 0.5
 #: If a rank has ended well and others run on for so long, that is told: they may be waiting for it.
 _REMARK_S = 5.0
+#: If ranks have run for so long, they may be Python programs that load rankwise: then the launcher loads it too.
+_LOAD_S = 0.1
 #: How often to look where the system cannot tell of a process's end.
 _LOOK_S = 0.02
 
@@ -81,10 +84,11 @@ class Attempt:
         verdicts: Verdicts | None,
         log_dir: Path | None,
         preloaded: Preloaded | None = None,
+        store: JobStore | None = None,
     ) -> None:
         self._config, self._layout, self._console = config, layout, console
         self._guard, self._interrupts, self._verdicts = guard, interrupts, verdicts
-        self._log_dir, self._preloaded = log_dir, preloaded
+        self._log_dir, self._preloaded, self._store = log_dir, preloaded, store
         self._workers: list[Worker] = []
         self._selector = selectors.DefaultSelector()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -110,6 +114,11 @@ class Attempt:
                 self._watch(self._verdicts.fileno(), self._on_verdict)
             for local_rank in range(self._config.nproc_per_node):
                 self._start(local_rank, secret_fd)
+                if self._store is not None and self._store.is_awaited():
+                    self._store.serve()  # forked ranks are so quick that the first would wait for the last
+            if self._store is not None and not self._store.is_served:
+                self._watch(self._store.fileno(), partial(self._serve, self._store, self._store.fileno()))
+                self._after(_LOAD_S, self._store.load)
             while not self._over():
                 self._step()
         finally:
@@ -147,6 +156,10 @@ class Attempt:
             self._polled = True
             return
         self._watch(descriptor, partial(self._on_end, worker, descriptor))
+
+    def _serve(self, store: JobStore, descriptor: int) -> None:
+        self._unwatch(descriptor)
+        store.serve()
 
     # ------------------------------------------------------------------ the loop
 
@@ -216,7 +229,11 @@ class Attempt:
             self._failure_seen = True
             for stream in list(worker.streams):
                 self._on_output(worker, stream)
-            self._after(_ROOT_CAUSE_S if is_consequence(worker) else 0.0, self._tell_of_failure)
+            if is_consequence(worker):
+                self._after(_ROOT_CAUSE_S, self._tell_of_failure)
+            else:
+                self._after(0.0, self._tell_of_failure)
+                self._tell_those_who_meet(worker)
             self._after(_LAST_WORDS_S, self._stop_survivors)
 
     def _bury(self, worker: Worker) -> None:
@@ -309,6 +326,12 @@ class Attempt:
         if self._verdicts is not None and first is not None:
             self._verdicts.failed(exit_code(first, self._workers), summary(first, self._workers))
         self._failure_told = True
+
+    def _tell_those_who_meet(self, worker: Worker) -> None:
+        """Have ranks that wait for this one in the store hear that it does not come."""
+        if self._store is not None:
+            how = "was" if (worker.exit_code or 0) < 0 else "has ended with"
+            self._store.tell_of_death(worker.rank, f"its process {how} {worker.describe_end()}")
 
     def _stop_survivors(self) -> None:
         # After a signal all have been told already, and have the time that the user gives them.

@@ -21,6 +21,7 @@ class Layout:
         master_port: Where the ranks meet.
         attempt: How often the ranks have been restarted.
         run_id: The name of the run.
+        store_port: Where the launcher of node 0 serves a store for them; 0 if it does not.
     """
 
     first_rank: int
@@ -29,6 +30,7 @@ class Layout:
     master_port: int
     attempt: int
     run_id: str
+    store_port: int = 0
 
 
 def rank_environment(config: LaunchConfig, layout: Layout, local_rank: int, secret_fd: int) -> dict[str, str]:
@@ -42,6 +44,7 @@ def job_environment(config: LaunchConfig, secret_fd: int) -> dict[str, str]:
     # One way to the secret only; and the secret itself is in neither.
     environment.pop("RANKWISE_SECRET_FILE", None)
     environment["RANKWISE_SECRET_FD"] = str(secret_fd)
+    environment.pop("RANKWISE_STORE_PORT", None)  # of a launcher around this one
     # Lines appear when they are printed, and those of a rank that is killed are not lost.
     environment.setdefault("PYTHONUNBUFFERED", "1")
     # A rank that a signal such as SIGSEGV ends says where it was.
@@ -55,7 +58,10 @@ def job_environment(config: LaunchConfig, secret_fd: int) -> dict[str, str]:
 def _place(config: LaunchConfig, layout: Layout, local_rank: int) -> dict[str, str]:
     rank = str(layout.first_rank + local_rank)
     size = str(layout.world_size)
+    master = f"{layout.master_addr}:{layout.master_port}"
     return {
+        # For rankwise alone, and only as long as the program means this master, and not one that it has chosen.
+        **({"RANKWISE_STORE_PORT": f"{layout.store_port}@{master}"} if layout.store_port else {}),
         "RANK": rank,
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": size,
@@ -70,6 +76,6 @@ def _place(config: LaunchConfig, layout: Layout, local_rank: int) -> dict[str, s
         "TORCHELASTIC_RESTART_COUNT": str(layout.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
         "TORCHELASTIC_RUN_ID": layout.run_id,
-        # Rank 0 serves the store itself, which a torch program has to know too.
+        # At MASTER_PORT nobody serves a store: rank 0 of a torch program does that itself, and has to know it.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }

@@ -97,14 +97,14 @@ class Nodes:
                 time.sleep(0.02)
         self.store.close()
 
-    def join(self, attempt: int) -> list[int]:
-        """Wait for all launchers; return how many ranks each node has.
+    def join(self, attempt: int, store_port: int) -> tuple[list[int], int]:
+        """Wait for all launchers; return how many ranks each node has, and where node 0 serves their store.
 
         Raises:
             LaunchError: Some did not come in time, or two claim to be the same node.
         """
         try:
-            owner = self._claim(attempt)
+            owner = self._claim(attempt, store_port)
             missing = "" if owner else self._assemble(attempt)
             nodes = [] if owner or missing else [json.loads(v) for v in self.store.multi_get(self._keys(attempt))]
         except DistError as error:
@@ -114,14 +114,15 @@ class Nodes:
             raise LaunchError(ExitCode.USAGE, _two_launchers(owner, self._config.node_rank))
         if missing:
             raise LaunchError(ExitCode.NODE_MISSING, missing)
-        return [int(node["nproc"]) for node in nodes]
+        return [int(node["nproc"]) for node in nodes], int(nodes[0]["store"])
 
     def _keys(self, attempt: int) -> list[str]:
         return [f"{attempt}/node/{node}" for node in range(self._config.nnodes)]
 
-    def _claim(self, attempt: int) -> str | None:
+    def _claim(self, attempt: int, store_port: int) -> str | None:
         """Take this node's place, or return the host that has it."""
         mine = {"nproc": self._config.nproc_per_node, "host": socket.gethostname(), "pid": os.getpid()}
+        mine["store"] = store_port
         key = self._keys(attempt)[self._config.node_rank]
         found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
         return None if found == mine else str(found["host"])

@@ -230,7 +230,7 @@ _ANSWERS = {
     "--duplicate-stderr-filters": _FILTERS,
     "--numa-binding": "start each rank with numactl: rankwise run --no-python ... numactl ...",
     "--signals-to-handle": "SIGINT, SIGTERM and SIGHUP end the job; others are for the ranks alone",
-    "--use-agent-store": "rank 0 serves the store itself",
+    "--use-agent-store": "at the master's port rank 0 serves a store; that of rankwise's groups the launcher serves",
 }
 #: What makes no difference here, and why.
 _WITHOUT_EFFECT = {

@@ -22,6 +22,7 @@ from rankwise_launch.environment import Layout, job_environment
 from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import Interrupts
+from rankwise_launch.job_store import JobStore
 from rankwise_launch.nodes import Nodes
 from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
@@ -75,11 +76,15 @@ class _Job:
     def __init__(self, config: LaunchConfig, stack: ExitStack, console: Console) -> None:
         self._config, self._stack, self._console = config, stack, console
         self._run_id = config.run_id or uuid.uuid4().hex[:12]
-        self._secret_fd = hand_down(_job_secret(config))
+        self._secret = _job_secret(config)
+        self._secret_fd = hand_down(self._secret)
         stack.callback(os.close, self._secret_fd)
         self._log_dir = _log_dir(config, self._run_id)
         self._guard = stack.enter_context(Guard())
         self._preloaded = stack.enter_context(self._preload()) if config.preload else None
+        #: Those that this launcher serves: with several nodes the last attempt's until no other launcher is in it.
+        self._stores: list[JobStore] = []
+        stack.callback(self._close_stores)
         self._nodes = stack.enter_context(Nodes(config)) if config.nnodes > 1 else None
 
     def _preload(self) -> Preloaded:
@@ -111,8 +116,13 @@ class _Job:
             if config.node_rank == 0:
                 # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
                 port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
-            sizes = [config.nproc_per_node] if self._nodes is None else self._nodes.join(attempt)
-            layout = Layout(sum(sizes[: config.node_rank]), sum(sizes), config.master_addr, port, attempt, self._run_id)
+            store, sizes = self._open_store(port), [config.nproc_per_node]
+            store_port = store.port if store else 0
+            if self._nodes is not None:
+                sizes, store_port = self._nodes.join(attempt, store_port)
+            self._close_stores(but=store)
+            first_rank = sum(sizes[: config.node_rank])
+            layout = Layout(first_rank, sum(sizes), config.master_addr, port, attempt, self._run_id, store_port)
             verdicts = None
             if self._nodes is not None:
                 verdicts = self._nodes.verdicts(attempt)
@@ -121,7 +131,7 @@ class _Job:
             if self._log_dir is not None and attempt == 0:
                 self._console.say(f"rankwise: logs in {self._log_dir}")
             interrupts = stack.enter_context(Interrupts())
-            place = self._log_dir, self._preloaded
+            place = self._log_dir, self._preloaded, store
             ranks = Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
             try:
                 return ranks.run(self._secret_fd)
@@ -129,6 +139,21 @@ class _Job:
                 if verdicts is not None:
                     verdicts.failed(error.exit_code, str(error))
                 raise
+
+    def _open_store(self, port: int) -> JobStore | None:
+        """Listen for the ranks, if there are several. Where that cannot be, rank 0 will serve, or say what is wrong."""
+        config = self._config
+        if self._nodes is None:
+            self._close_stores()
+        with contextlib.suppress(DistError, OSError, ValueError):
+            if config.node_rank == 0 and config.nnodes * config.nproc_per_node > 1:
+                self._stores.append(JobStore(config.master_addr, port, self._secret))
+                return self._stores[-1]
+        return None
+
+    def _close_stores(self, but: JobStore | None = None) -> None:
+        while self._stores[: -1 if but else None]:
+            self._stores.pop(0).close()
 
     def _judge(self, outcome: Outcome, memory: OutOfMemoryWatch) -> int:
         """Tell of what went wrong, and return the exit code."""

@@ -30,7 +30,10 @@ _OWN = {
     "shown": "--local-ranks-filter",
     "master_port": "--master-port",
 }
-_OURS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANKWISE_SECRET_FD")
+_OURS = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("RANKWISE_SECRET_FD", "RANKWISE_STORE_PORT"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

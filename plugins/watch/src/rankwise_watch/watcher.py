@@ -87,8 +87,8 @@ class Watcher(Background):
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Whether heartbeats come often enough to bring verdicts along, so that those who meet need not ask for them.
         self.tells_verdicts = self._every_s <= _TELLING_S
-        #: Who serves the store that `init_process_group` has made; of others' stores nobody knows.
-        self._host = 0 if hasattr(world.owned_store, "is_master") else None
+        #: Who serves the store, if that is a rank.
+        self._host = world.host
         bounded = store.view(min(_STORE_S, self._limit_s / 2))
         place = PrefixStore("watch", bounded)
         #: What answers those who look at the job from outside, and where they find it.

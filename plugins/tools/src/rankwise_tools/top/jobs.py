@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from time import monotonic, sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from rankwise.errors import DistError
+from rankwise.errors import DistError, DistNetworkError
 from rankwise_launch.commands import CommandError
 from rankwise_tools.top.samples import Sample, checked
 from rankwise_watch.window import NAME, QUESTION, answer_key, owner_of, wish_key
+
+if TYPE_CHECKING:
+    from rankwise.store import TCPStore
 
 __all__ = ["Job", "LocalJob", "StoreJob", "local_jobs", "open_store"]
 
 _ANSWER_S = 2.0
 _MOST_NBYTES = 16 << 20
 _BEAT = re.compile(r"(.*watch)/beat/(\d{1,7})")
+#: What the launcher of node 0 has told the others, by attempts.
+_NODE_0 = re.compile(r"(\d{1,7})/node/0")
 _NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
 
 
@@ -277,8 +284,6 @@ class StoreJob:
 
 def open_store(address: str) -> StoreJob:
     """Return the job that meets at an address; the secret is that of the environment."""
-    from rankwise.store import TCPStore
-
     parts = urlsplit(address)
     try:
         port = parts.port
@@ -286,12 +291,26 @@ def open_store(address: str) -> StoreJob:
         port = None
     if parts.scheme != "tcp" or not parts.hostname or not port:
         raise CommandError(f"{address!r} is no address of a job; it must read like tcp://HOST:PORT", 2)
-    store = TCPStore(parts.hostname, port, timeout=_ANSWER_S + 3.0)
+    store = _store_at(parts.hostname, port)
     try:
         place, ranks = _place(store.list_keys(), address)
         return StoreJob(store, place, ranks)
     except BaseException:
         store.close()
+        raise
+
+
+def _store_at(host: str, port: int) -> TCPStore:
+    """Return the store at a master's port; or that of the ranks, as the launchers say that meet at the next port."""
+    from rankwise.store import TCPStore
+
+    begin = partial(TCPStore, host, timeout=_ANSWER_S + 3.0, wait_for_server=False)
+    try:
+        return begin(port)
+    except DistNetworkError:
+        with suppress(DistError, ValueError), begin(port + 1) as launchers:
+            attempts = [int(found[1]) for key in launchers.list_keys() if (found := _NODE_0.fullmatch(key))]
+            return begin(int(json.loads(launchers.get(f"{max(attempts)}/node/0"))["store"]))
         raise
 
 

@@ -1,0 +1,68 @@
+"""What answers at the socket of a `JobStore`; loaded only where somebody comes."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import socket
+from contextlib import suppress
+
+import msgpack  # noqa: F401
+import zmq  # noqa: F401
+
+from rankwise.errors import DistError, PeerDiedError
+from rankwise.store import TCPStore
+from rankwise.store.tcp import server  # noqa: F401
+from rankwise.store.tcp.accepting import Listener
+from rankwise.store.tcp.guard import Keys
+from rankwise.store.tcp.pool import Pool
+
+__all__ = ["raise_limit", "serve", "set_limit", "tell_of_death"]
+
+#: What telling the ranks of a death may take; they are about to be stopped.
+_TELL_S = 1.0
+
+
+class _Listening(Listener):
+    """A socket that listens already."""
+
+    def __init__(self, host: str, address: str, listening: socket.socket) -> None:
+        self._socket = listening
+        self.address, self.port = address, int(listening.getsockname()[1])
+        self.descriptor = listening.fileno()
+        self.name = f"the store at {host}:{self.port}"
+
+
+def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> Pool:
+    """Answer at a socket, which is the store's from then on; to close what is returned ends that."""
+    listener = _Listening(host, address, listening)
+    return Pool(listener.name, [address], listener.port, Keys.of(secret), listener)
+
+
+def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str) -> None:
+    """Have those raise that a rank has died who wait for it in `init_process_group`."""
+    from rankwise.groups.handshake import MEETING, death_verdict  # which most launches have no need of
+
+    verdict = death_verdict(PeerDiedError(rank, platform.node(), cause), "init_process_group")
+    with suppress(DistError, OSError):
+        store = TCPStore(address, port, timeout=_TELL_S, secret=secret, wait_for_server=False)
+        with store:
+            life = (store.peek("world/life") or b"").decode()  # as `rankwise.groups.joining.lend` makes it
+            store.compare_set(f"world/life-{life}/{MEETING}/verdict", "", verdict)
+
+
+def raise_limit(wanted: int) -> int | None:
+    """Let this process have so many descriptors, or as many as it may; return its limit before, None if that stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return None
+    return soft if set_limit(most) else None
+
+
+def set_limit(limit: int) -> bool:
+    """Set how many descriptors this process may have; return whether it could be."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        return True
+    return False
