@@ -24,19 +24,8 @@ from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
-    "MEETING",
-    "call_off",
-    "death_verdict",
-    "has_reached",
-    "interrupted",
-    "is_over",
-    "leave",
-    "meet",
-    "process_space",
-    "started_at",
-    "to_be_told",
-    "told_by",
-    "wait_for",
+    *("MEETING", "call_off", "death_verdict", "has_reached", "interrupted", "is_over", "leave", "meet"),
+    *("process_space", "seats", "started_at", "to_be_told", "told_by", "wait_for"),
 ]
 
 #: Where in a group's store its ranks meet.
@@ -161,14 +150,19 @@ def leave(store: Store, came: int) -> None:
         store.delete_prefix("")
 
 
-def is_over(store: Store, rank: int) -> bool:
+def seats(rank: int) -> list[str]:
+    """Return the keys by which `is_over` tells."""
+    return [f"{MEETING}/config", f"{MEETING}/rank/{rank}"]
+
+
+def is_over(store: Store, rank: int, found: Sequence[bytes | None] = ()) -> bool:
     """Tell whether the ranks that met in a group's store are gone, as after the restart of a job that was killed.
 
     So it is if another process has taken this rank's seat and is gone, or is on another host and has met all the rest;
     one that is there claims the same rank. And so it is if the first to come was gone before this process began: then
     this rank may not have come at all the last time.
     """
-    first, seat = store._set_and_peek({}, [f"{MEETING}/config", f"{MEETING}/rank/{rank}"])
+    first, seat = found or store._set_and_peek({}, seats(rank))
     if first is None:
         return False
     card = json.loads(first)

@@ -14,7 +14,7 @@ from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import held
 from rankwise.errors import DistNetworkError, DistStoreError
-from rankwise.groups.handshake import is_over
+from rankwise.groups.handshake import is_over, seats
 from rankwise.groups.world import World
 from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.meeting.rendezvous import rendezvous
@@ -149,10 +149,18 @@ def _life(world: World, store: Store, rank: int) -> str:
     The first to come back ends the life that it has left. Those that were late for that one hear its verdict still.
     So does the first process of a new attempt, where a launcher gives each attempt the store of the one before.
     """
-    mark = store.compare_set("life", "", os.urandom(8).hex())
-    while (mark, rank) in world.left_marks or is_over(PrefixStore(_place(mark), store), rank):
-        store.compare_set("life", mark, os.urandom(8).hex())
-        mark = store.get("life")
+    found: list[bytes | None] = []
+    told: bytes | None
+    if (served := getattr(innermost(store), "identity", None)) is None:
+        mark = told = store.compare_set("life", "", os.urandom(8).hex())
+    else:  # the server's mark is that of the first life, which saves a request
+        mark = served.hex().encode()
+        told, *found = store._set_and_peek({}, ["life", *(f"{_place(mark)}/{key}" for key in seats(rank))])
+        mark, found = (told, []) if told else (mark, found)
+    while (mark, rank) in world.left_marks or is_over(PrefixStore(_place(mark), store), rank, found):
+        store.compare_set("life", told or "", os.urandom(8).hex())
+        mark = told = store.get("life")
+        found = []
     world.left_marks.add((mark, rank))
     return _place(mark)
 

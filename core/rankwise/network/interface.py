@@ -21,16 +21,8 @@ from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = [
-    "DNS_TIMEOUT_S",
-    "address_of",
-    "at_free_port",
-    "interface_of",
-    "is_loopback",
-    "local_address",
-    "numeric",
-    "place",
-    "resolve",
-    "resolve_in_time",
+    *("DNS_TIMEOUT_S", "address_of", "at_free_port", "interface_of", "is_loopback"),
+    *("local_address", "numeric", "place", "resolve", "resolve_in_time"),
 ]
 
 #: Both are understood; the first that is set counts.

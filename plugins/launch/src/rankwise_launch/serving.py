@@ -47,7 +47,8 @@ def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str)
     with suppress(DistError, OSError):
         store = TCPStore(address, port, timeout=_TELL_S, secret=secret, wait_for_server=False)
         with store:
-            life = (store.peek("world/life") or b"").decode()  # as `rankwise.groups.joining.lend` makes it
+            # As `rankwise.groups.joining.lend` has it: until there is a second life the first is the server's.
+            life = (store.peek("world/life") or (store.identity or b"").hex().encode()).decode()
             store.compare_set(f"world/life-{life}/{MEETING}/verdict", "", verdict)
 
 
