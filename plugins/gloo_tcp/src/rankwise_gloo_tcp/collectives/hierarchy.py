@@ -76,19 +76,24 @@ class Hosts:
         self.place = ranks[self.here].index(comm.rank)
         self.even = len({len(host) for host in ranks}) == 1
         across = [host[self.place] for host in ranks] if self.even else [host[0] for host in ranks]
-        self.across = self.subset(across) if comm.rank in across else None
+        self.across = self.among(across) if comm.rank in across else None
         self.at_once_nbytes = _AT_ONCE_NBYTES * min(len(ranks) - 1, FEW_RANKS)
 
     def subset(self, ranks: Sequence[int]) -> Subset:
         """Return some ranks of the group, of which this is one."""
         return Subset(self._comm.engine, ranks, self._comm.context)
 
+    def among(self, ranks: Sequence[int]) -> Subset:
+        """Return what carries long data among some ranks, of which this is one."""
+        spread = self._comm.spread
+        return self.subset(ranks) if spread is None else spread(ranks)
+
     def speakers(self, root: int) -> tuple[int, int, Subset | None]:
         """Return the host of a root, which rank speaks for this one, by its place, and on that those of all hosts."""
         home = next(index for index, host in enumerate(self.ranks) if root in host)
         speaker = self.ranks[home].index(root) if self.here == home else 0
         between = [root if host is self.ranks[home] else host[0] for host in self.ranks]
-        return home, speaker, self.subset(between) if self.place == speaker else None
+        return home, speaker, self.among(between) if self.place == speaker else None
 
 
 def alone(by: Means, call: Call) -> None:
