@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from bisect import bisect
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import (
     Array,
@@ -31,6 +31,9 @@ from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.fast_path import FastPath
 from rankwise_gloo_tcp.protocol.frames import notice, parted, read_notice
 from rankwise_gloo_tcp.transport.rings import MAX_RANKS
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.collectives.subset import Subset
 
 __all__ = ["GlooCommunicator"]
 
@@ -62,6 +65,7 @@ class GlooCommunicator(Communicator):
         board: The memory that all its ranks share, if they are on one host.
         strategy: What runs its collectives.
         selection: Which algorithms it was told to use.
+        spread: Returns what carries long data among some ranks over several connections a pair, if there are several.
     """
 
     engine: Engine
@@ -72,6 +76,7 @@ class GlooCommunicator(Communicator):
         super().__init__(context)
         self.board: Board | None = None
         self.selection = selection or Selection({})
+        self.spread: Callable[[Sequence[int]], Subset] | None = None
 
     def start(self, engine: Engine) -> None:
         """Begin to use an engine, which this communicator closes."""

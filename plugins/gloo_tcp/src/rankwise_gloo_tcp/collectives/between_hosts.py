@@ -177,17 +177,22 @@ class BetweenHosts(Strategy):
             algorithm(deadline, counts(rows))
 
 
+def _carrier(us: GlooCommunicator) -> streams.Carrier:
+    """Return what carries long data among all ranks of a group."""
+    return us.engine if us.spread is None else us.spread(range(us.size))
+
+
 def _broadcast(us: GlooCommunicator, array: Array, root: int, deadline: Deadline, counts: object) -> None:
-    streams.broadcast(us.engine, array, root, deadline)
+    streams.broadcast(_carrier(us), array, root, deadline)
 
 
 def _all_reduce(us: GlooCommunicator, array: Array, op: ReduceOp, deadline: Deadline, counts: object) -> None:
     if op.is_plain_on(array.dtype):
-        streams.all_reduce(us.engine, array.reshape(-1), op, deadline)
+        streams.all_reduce(_carrier(us), array.reshape(-1), op, deadline)
         return
     for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
         total = op.accumulator(piece)
-        streams.all_reduce(us.engine, total, op.base, deadline)
+        streams.all_reduce(_carrier(us), total, op.base, deadline)
         op.finish(total, piece, us.size)
 
 
@@ -199,7 +204,7 @@ def _reduce_scatter(
         return
     flat = array.reshape(-1)
     assign(flat, parts[us.rank].reshape(-1))
-    streams.reduce_scatter(us.engine, flat, [part.reshape(-1) for part in parts], op, deadline)
+    streams.reduce_scatter(_carrier(us), flat, [part.reshape(-1) for part in parts], op, deadline)
     if op.name == "AVG":
         op.finish(flat, flat, us.size)
 

@@ -14,7 +14,7 @@ from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import Opening
 from rankwise_gloo_tcp.collectives.relay import travelling
 from rankwise_gloo_tcp.collectives.strategy import Strategy
-from rankwise_gloo_tcp.collectives.streams import Lanes, segment_nbytes
+from rankwise_gloo_tcp.collectives.streams import Lanes, longest_nbytes, segment_nbytes
 from rankwise_gloo_tcp.collectives.subset import Subset
 from rankwise_gloo_tcp.collectives.wiring import make_wire
 from rankwise_native import Calls, Program, Wire
@@ -67,12 +67,14 @@ class Compiled(Direct):
 
     def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
         """Send flat arrays to some of the others; put what comes from some, or reduce it into one array."""
-        if not self._wires.among(between).exchange(*_exchanged(between, sent, taken, op), self.deadline):
+        wire = self._wires.among(between)
+        if _splits(between, sent, taken) or not wire.exchange(*_exchanged(between, sent, taken, op), self.deadline):
             super().exchange(between, sent, taken, op)
 
     def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
         """Reduce a flat array of two ranks, for both."""
-        if not self._wires.among(between).reduce(total, op.name, self.deadline):
+        splits = between.splits(longest_nbytes(total, 2))
+        if splits or not self._wires.among(between).reduce(total, op.name, self.deadline):
             super().reduce(between, total, op)
 
 
@@ -140,10 +142,14 @@ class _Notes:
 
     def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
         """Note what goes to other hosts and comes from there."""
+        if _splits(between, sent, taken):
+            raise _NotCompiledError
         self._note("transfer", self._wires.among(between), *_exchanged(between, sent, taken, op))
 
     def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
         """Note the reduction of an array of two ranks."""
+        if between.splits(longest_nbytes(total, 2)):
+            raise _NotCompiledError
         self._note("transfer", self._wires.among(between), total, op.name)
 
     def copy(self, target: Array, source: Array) -> None:
@@ -165,6 +171,12 @@ class _Notes:
         if len(self.steps) == _MOST_STEPS:
             raise _NotCompiledError
         self.steps.append((what, given))
+
+
+def _splits(between: Subset, sent: Lanes, taken: Lanes) -> bool:
+    """Tell whether something of an exchange goes over several connections, which C does not do."""
+    longest = max((flat.nbytes for flat in (*sent.values(), *taken.values())), default=0)
+    return between.splits(min(longest, segment_nbytes(between.size)))
 
 
 def _exchanged(between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None) -> _Exchange:

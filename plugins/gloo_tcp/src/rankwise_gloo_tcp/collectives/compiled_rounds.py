@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
 from rankwise_gloo_tcp.collectives.opening import Opening
-from rankwise_gloo_tcp.collectives.streams import Carrier, Exchange, Lanes, wait_for
-
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.request import Request
+from rankwise_gloo_tcp.collectives.streams import Carrier, Exchange, Lanes, Pending, wait_for
 
 __all__ = ["Lane", "Piece", "Round", "go_on"]
 
@@ -68,7 +65,7 @@ class _Rest:
         self._between, self._op = between, left.op
         sent, taken = _cut(left.sent, left.begin, left.end), _cut(left.taken, left.begin, left.end)
         rooms = opening.rooms()
-        self._receives: list[Request] = []
+        self._receives: list[Pending] = []
         self._sums: list[tuple[Array, Array]] = []
         for peer, _, comes, merged, _ in left.lanes:
             if peer not in taken or not taken[peer].size:
@@ -79,7 +76,7 @@ class _Rest:
                 self._sums.append((segment[merged:], np.frombuffer(room, np.uint8).view(segment.dtype)[merged:]))
             if comes:
                 self._receives.append(between.receive_bytes(room, peer, COLLECTIVE_TAG, True))
-        self._sends: list[Request] = [rest for *_, rest in left.lanes if rest is not None]
+        self._sends: list[Pending] = [rest for *_, rest in left.lanes if rest is not None]
         self._sends += [
             between.send_bytes(as_bytes(sent[peer]), peer, COLLECTIVE_TAG, True)
             for peer, goes, *_ in left.lanes

@@ -13,6 +13,7 @@ from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot
+from rankwise_gloo_tcp.collectives.streams import longest_nbytes
 from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
 from rankwise_native import Calls, Program, Relay, Trail, Wire
 
@@ -52,9 +53,9 @@ class CompiledBetweenHosts(BetweenHosts):
         if call.op == "barrier":
             return "SWAP" if self.choose("barrier", 0) == "along" else None
         if call.op == "all_reduce" and self._is_streamed(call):
-            return "SWAP_STREAM"
+            return None if self._splits(longest_nbytes(call.array, 2)) else "SWAP_STREAM"
         if call.op == "broadcast" and self.choose("broadcast", call.array.nbytes) == "segments":
-            return "SWAP_SEGMENTS"
+            return None if self._splits(call.array.nbytes) else "SWAP_SEGMENTS"
         plan = self.OWN[call.op](self, call)
         if isinstance(plan, OneShot):
             return "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
@@ -66,6 +67,10 @@ class CompiledBetweenHosts(BetweenHosts):
         """Tell whether an all_reduce of two ranks goes in segments, which are reduced as they are."""
         array, op = call.array, reducing(call)
         return self.size == 2 and op.is_plain_on(array.dtype) and self.choose("all_reduce", array.nbytes) == "streamed"
+
+    def _splits(self, nbytes: int) -> bool:
+        """Tell whether messages between two ranks go over several connections, which C does not do."""
+        return self.hosts.among(range(self.size)).splits(nbytes)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""

@@ -89,24 +89,29 @@ class Hosts:
         self.place = ranks[self.here].index(comm.rank)
         self.even = len({len(host) for host in ranks}) == 1
         across = [host[self.place] for host in ranks] if self.even else [host[0] for host in ranks]
-        self.across = self.subset(across) if comm.rank in across else None
+        self.across = self.among(across) if comm.rank in across else None
         self.at_once_nbytes = _AT_ONCE_NBYTES * min(len(ranks) - 1, FEW_RANKS)
 
     @cached_property
     def away(self) -> Subset:
         """This rank, and those of all other hosts."""
-        return self.subset([rank for host in self.ranks for rank in host if rank == self.rank or self.rank not in host])
+        return self.among([rank for host in self.ranks for rank in host if rank == self.rank or self.rank not in host])
 
     def subset(self, ranks: Sequence[int]) -> Subset:
         """Return some ranks of the group, of which this is one."""
         return Subset(self._comm.engine, ranks, self._comm.context)
+
+    def among(self, ranks: Sequence[int]) -> Subset:
+        """Return what carries long data among some ranks, of which this is one."""
+        spread = self._comm.spread
+        return self.subset(ranks) if spread is None else spread(ranks)
 
     def speakers(self, root: int) -> tuple[int, int, Subset | None]:
         """Return the host of a root, which rank speaks for this one, by its place, and on that those of all hosts."""
         home = next(index for index, host in enumerate(self.ranks) if root in host)
         speaker = self.ranks[home].index(root) if self.here == home else 0
         between = [root if host is self.ranks[home] else host[0] for host in self.ranks]
-        return home, speaker, self.subset(between) if self.place == speaker else None
+        return home, speaker, self.among(between) if self.place == speaker else None
 
 
 def alone(by: Means, call: Call) -> None:
@@ -315,7 +320,7 @@ def _around(hosts: Hosts, root: int) -> tuple[Sequence[int], Subset | None]:
     """Return the ranks of this host; and a root and all ranks of other hosts than its own, if this is one of them."""
     here = hosts.ranks[hosts.here]
     ranks = [rank for host in hosts.ranks for rank in host if rank == root or root not in host]
-    return here, hosts.subset(ranks) if hosts.rank in ranks else None
+    return here, hosts.among(ranks) if hosts.rank in ranks else None
 
 
 def _lanes(between: Subset, root: int, array: Array, parts: Sequence[Array] | None) -> Lanes:

@@ -117,14 +117,15 @@ class Along(Plan):
         return lengths
 
     def take(self, us: Strategy, contents: list[memoryview], deadline: Deadline) -> None:
-        engine, rank, most = us.comm.engine, us.rank, inline_nbytes(us.size)
+        spread, rank, most = us.comm.spread, us.rank, inline_nbytes(us.size)
+        by: streams.Carrier = us.comm.engine if spread is None else spread(range(us.size))
         large = [(peer, a) for peer, a in self.wanted.items() if peer != rank and a.nbytes > most]
-        requests = [engine.receive_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]
+        requests = [by.receive_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]
         large = [(peer, a) for peer, a in self.offered.items() if peer != rank and a.nbytes > most]
-        requests += [engine.send_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]
+        requests += [by.send_bytes(as_bytes(array), peer, COLLECTIVE_TAG, True) for peer, array in large]
         for peer, array in self.wanted.items():
             if peer == rank and rank in self.offered:
                 assign(array, self.offered[rank])
             elif peer != rank and array.nbytes <= most:
                 as_bytes(array)[:] = contents[peer]
-        streams.wait_for(engine, requests, deadline)
+        streams.wait_for(by, requests, deadline)

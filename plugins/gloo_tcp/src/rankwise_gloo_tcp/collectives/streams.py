@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
 from rankwise.errors import DistTimeoutError
 
-if TYPE_CHECKING:
-    from rankwise_gloo_tcp.engine.request import Request
-
 __all__ = [
     "Carrier",
     "Exchange",
     "Lanes",
+    "Pending",
     "all_reduce",
     "broadcast",
     "cut",
+    "longest_nbytes",
     "reduce_scatter",
     "segment_nbytes",
     "trade",
@@ -33,12 +32,32 @@ Lanes: TypeAlias = Mapping[int, Array]
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
 #: How much all segments have together that go to or from one of several ranks at the same time.
 _ROUND_NBYTES = 2 << 20
-#: How many segments of each peer may be here before they are combined.
-_DEPTH = 3
+#: How many segments of each peer may be here before they are combined: for each connection, and for all of them. With
+#: fewer what comes has to be asked for while connections stand still, with more it is in no cache when it is combined.
+_DEPTH, _MOST_DEPTH = 3, 12
 _RESULT_TAG = COLLECTIVE_TAG + 1
 #: A segment of a broadcast is sent once the one that is so many before it is known to have come: windows hold them, and
 #: credit comes with what is said of that.
 _AHEAD = 3
+
+
+class Pending(Protocol):
+    """A message that is under way."""
+
+    @property
+    def peer(self) -> int | None:
+        """Whom it is for, or from."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it has failed, if it has."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it has ended."""
 
 
 class Carrier(Protocol):
@@ -48,17 +67,21 @@ class Carrier(Protocol):
     size: int
     names: tuple[int, ...]
 
-    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Request:
+    @property
+    def connections(self) -> int:
+        """Over how many connections at a time long messages go to a rank."""
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Pending:
         """Begin to send memory."""
 
-    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Request:
+    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Pending:
         """Begin to receive into memory."""
 
 
 def all_reduce(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) -> None:
     """Reduce a flat array in place: each rank reduces its share, and sends it to everyone.
 
-    Bytes sent: 2(p-1)/p N. Scratch: three segments for each peer.
+    Bytes sent: 2(p-1)/p N. Scratch: three segments for each peer, and for each connection a few more.
     """
     shares = cut(array, engine.size)
     others = {peer: share for peer, share in enumerate(shares) if peer != engine.rank}
@@ -98,7 +121,7 @@ def trade(engine: Carrier, sent: Array | None, taken: Array | None, op: ReduceOp
     peer, out, into = 1 - engine.rank, _segments(sent), _segments(taken)
     rooms = into if op is None else [np.empty_like(segment) for segment in into]
     coming = [engine.receive_bytes(as_bytes(room), peer, COLLECTIVE_TAG, True) for room in rooms]
-    sends: list[Request] = []
+    sends: list[Pending] = []
     if taken is None:
         _send_ahead(engine, out, deadline)
     else:
@@ -130,6 +153,17 @@ def _send_ahead(engine: Carrier, segments: Sequence[Array], deadline: Deadline) 
 def segment_nbytes(size: int) -> int:
     """Return how long segments are that one of so many ranks exchanges with all others at the same time."""
     return max(_LEAST_NBYTES * 2, min(_MOST_NBYTES, _ROUND_NBYTES // size & -64))
+
+
+def longest_nbytes(array: Array, size: int) -> int:
+    """Return how long the longest message is by which so many ranks reduce a flat array."""
+    share_nbytes = int(-(-array.size // size) * array.itemsize)
+    return min(share_nbytes, _part_nbytes(share_nbytes))
+
+
+def _part_nbytes(share_nbytes: int) -> int:
+    """Return how long the segments of a share are."""
+    return min(_MOST_NBYTES, max(_LEAST_NBYTES, share_nbytes // 4))
 
 
 class Exchange:
@@ -188,7 +222,7 @@ def cut(array: Array, size: int) -> list[Array]:
     return [array[array.size * i // size : array.size * (i + 1) // size] for i in range(size)]
 
 
-def wait_for(engine: Carrier, requests: Sequence[Request], deadline: Deadline) -> None:
+def wait_for(engine: Carrier, requests: Sequence[Pending], deadline: Deadline) -> None:
     """Wait for messages.
 
     Raises:
@@ -212,7 +246,8 @@ class _Stream:
 
     def __init__(self, engine: Carrier, op: ReduceOp, deadline: Deadline, share_nbytes: int) -> None:
         self.engine, self.op, self.deadline = engine, op, deadline
-        self._nbytes = min(_MOST_NBYTES, max(_LEAST_NBYTES, share_nbytes // 4))
+        self._nbytes = _part_nbytes(share_nbytes)
+        self._depth = min(_DEPTH * engine.connections, _MOST_DEPTH)
 
     def run(self, mine: Array, outgoing: Mapping[int, Array], results: Mapping[int, Array] | None) -> None:
         """Combine everyone's contributions to `mine`, and contribute to the others' shares.
@@ -224,9 +259,12 @@ class _Stream:
         """
         engine = self.engine
         segments = self.segments(mine)
-        coming = {peer: [self.scratch(mine, peer) for _ in segments[:_DEPTH]] for peer in outgoing}
+        coming = {
+            peer: [self._receive(np.empty_like(segments[0]), segment, peer) for segment in segments[: self._depth]]
+            for peer in outgoing
+        }
         sent = self._send_all(outgoing)
-        finished: list[Request] = []
+        finished: list[Pending] = []
         if results is not None:
             finished = self._receive_all(results)
         for index, segment in enumerate(segments):
@@ -234,8 +272,8 @@ class _Stream:
                 scratch, request = waiting.pop(0)
                 wait_for(engine, [request], self.deadline)
                 self.op.combine(segment, scratch[: segment.size])
-                if index + _DEPTH < len(segments):
-                    waiting.append((scratch, engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)))
+                if index + self._depth < len(segments):
+                    waiting.append(self._receive(scratch, segments[index + self._depth], peer))
             if results is not None:
                 self.op.average(segment, engine.size)
                 sent += [engine.send_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer in outgoing]
@@ -247,19 +285,19 @@ class _Stream:
         count = max(1, self._nbytes // share.itemsize)
         return [share[begin : begin + count] for begin in range(0, share.size, count)]
 
-    def scratch(self, mine: Array, peer: int) -> tuple[Array, Request]:
-        """Begin to receive a segment of a share into memory of its own."""
-        scratch = np.empty_like(mine, shape=(min(mine.size, max(1, self._nbytes // mine.itemsize)),))
-        return scratch, self.engine.receive_bytes(as_bytes(scratch), peer, COLLECTIVE_TAG, True)
+    def _receive(self, scratch: Array, segment: Array, peer: int) -> tuple[Array, Pending]:
+        """Begin to receive what is to be combined with a segment."""
+        room = as_bytes(scratch[: segment.size])
+        return scratch, self.engine.receive_bytes(room, peer, COLLECTIVE_TAG, True)
 
-    def _send_all(self, outgoing: Mapping[int, Array]) -> list[Request]:
+    def _send_all(self, outgoing: Mapping[int, Array]) -> list[Pending]:
         """Send in the order in which the others combine, to all of them in turn."""
         cut_up = {peer: self.segments(share) for peer, share in outgoing.items()}
         return [
             self.engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for peer, segment in _in_turns(cut_up)
         ]
 
-    def _receive_all(self, results: Mapping[int, Array]) -> list[Request]:
+    def _receive_all(self, results: Mapping[int, Array]) -> list[Pending]:
         cut_up = {peer: self.segments(share) for peer, share in results.items()}
         return [
             self.engine.receive_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer, segment in _in_turns(cut_up)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankwise.backends import Array, Context, Work
+from rankwise_gloo_tcp.collectives.streams import Pending
 from rankwise_gloo_tcp.engine.engine import Engine
-from rankwise_gloo_tcp.engine.request import Request
 
 __all__ = ["Subset"]
 
@@ -35,6 +35,15 @@ class Subset:
         """The global ranks of the members."""
         return self._places
 
+    @property
+    def connections(self) -> int:
+        """Over how many connections at a time long messages go to a rank."""
+        return 1
+
+    def splits(self, nbytes: int) -> bool:
+        """Tell whether a message is so long that it goes in parts, over several connections."""
+        return False
+
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Begin to send."""
         return self._engine.send(array, self.ranks[dst], tag)
@@ -43,10 +52,10 @@ class Subset:
         """Begin to receive."""
         return self._engine.receive(array, None if src is None else self.ranks[src], tag)
 
-    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Request:
+    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Pending:
         """Begin to send memory."""
         return self._engine.send_bytes(data, self.ranks[to], tag, waited, prefix)
 
-    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Request:
+    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Pending:
         """Begin to receive into memory."""
         return self._engine.receive_bytes(room, self.ranks[source], tag, waited)

@@ -48,12 +48,13 @@ class Acceptor:
     """
 
     __slots__ = (
-        *("_loop", "_names", "_paused_until", "_peers", "_registry", "_silent_s", "encryption", "guarded"),
-        *("guards_payloads", "incoming", "key", "listeners", "rank", "size", "wanted"),
+        *("_loop", "_names", "_paused_until", "_peers", "_registry", "_silent_s", "connections"),
+        *("encryption", "guarded", "guards_payloads", "incoming", "key", "listeners", "rank", "size", "wanted"),
     )
 
     def __init__(self, config: EngineConfig, loop: Loop, peers: list[Peer], registry: PeerRegistry) -> None:
-        self.rank, self.size, self.key = config.rank, len(config.names), config.key
+        self.rank, self.size, self.key = config.rank, config.size, config.key
+        self.connections = config.connections
         self.guarded, self.guards_payloads = config.guarded, config.guards_payloads
         self.encryption = config.encryption
         self.listeners: list[socket.socket] = []
@@ -141,7 +142,7 @@ class Acceptor:
         peer = self._peers[source]
         if peer.connection is not None:
             return False
-        return peer.outgoing is None or self.rank > source or not peer.outgoing.is_through
+        return peer.outgoing is None or self.rank > source % self.size or not peer.outgoing.is_through
 
     def join(self, source: int, sock: socket.socket, guards: Guards | None) -> None:
         """Hand over a connection whose other end has proved itself."""

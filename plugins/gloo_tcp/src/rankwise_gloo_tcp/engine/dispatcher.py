@@ -155,7 +155,8 @@ class Dispatcher:
 
     def end_hopeless(self) -> None:
         """End receives from any rank once all others have left: no rank is there to send."""
-        others = [peer for peer in self._peers.all if peer.rank != self._peers.rank]
+        # Further connections carry nothing that is received from any rank.
+        others = [peer for peer in self._peers.all[: self._peers.size] if peer.rank != self._peers.rank]
         gone = [peer.gone for peer in others if peer.gone is not None]
         if others and len(gone) == len(others):
             for receive in self.inbox.matching.receives(None):
@@ -166,6 +167,9 @@ class Dispatcher:
         """Fail what needs a peer that has died or cannot be reached, now or later; the rest goes on."""
         if peer.gone is None and peer.dead is None:
             self._mark_dead(peer, peer.cause or error)
+            for other in self._peers.of_rank(peer):
+                if other.dead is None and other.connection is None:  # none will tell
+                    self.peer_is_dying(other, error)
         elif peer.dead is not None and isinstance(error, PeerDiedError):
             peer.dead = error  # until now it was a connection that had ended
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import inf
 from socket import socket
 from time import monotonic
+from typing import ClassVar
 
 from rankwise.backends import MAX_TAG, Array, as_bytes
 from rankwise.errors import DistBackendError, DistError, PeerDiedError
@@ -55,8 +56,11 @@ class Engine(EngineState):
         *("on_news", "peers", "plain", "progress_lock", "progress_thread", "rank", "settle", "size", "timeout_s"),
     )
 
+    #: Of those that a pair may have it uses one by itself.
+    connections: ClassVar[int] = 1
+
     def __init__(self, config: EngineConfig) -> None:
-        self.rank, self.size, self.names = config.rank, len(config.names), config.names
+        self.rank, self.size, self.names = config.rank, config.size, config.names
         self.timeout_s, encryption = config.timeout_s, config.encryption
         self.plain = (encryption is None or encryption.compiled) and not config.guards_payloads
         self.on_abort: Callable[[DistError], object] | None = None
@@ -237,7 +241,8 @@ class Engine(EngineState):
         """Handle the end of a peer's process, of which the watcher tells, with the error of what needs that peer."""
         with self.lock:
             if not self._closed:
-                self.dispatcher.peer_is_dying(self.peers[rank], error)
+                for peer in self.peers.of_rank(self.peers[rank]):
+                    self.dispatcher.peer_is_dying(peer, error)
         self.settle()
 
     def broken(self, error: BaseException) -> None:
@@ -248,7 +253,9 @@ class Engine(EngineState):
         """Say of which connections to these ranks, or to all, nothing comes; ranks by their names."""
         with self.lock:
             peers = [peer for peer in self.peers.all if not names or self.names[peer.rank] in names]
-            return [text for peer in peers if (text := self.dispatcher.trouble(peer))]
+            # Of several connections to a rank one tells where to look.
+            found = {peer.rank % self.size: text for peer in peers if (text := self.dispatcher.trouble(peer))}
+            return list(found.values())
 
     def moved_nbytes(self) -> dict[str, int]:
         """Return how many bytes have gone and come, by way: through memory in pipes or in one copy, by sockets."""

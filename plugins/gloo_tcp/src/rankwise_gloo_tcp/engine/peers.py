@@ -38,6 +38,9 @@ Report = Callable[[Arrival[Message], Message, bool], object]
 class Peers:
     """All peers of one rank of one group, and the connections to them.
 
+    Each further connection that a pair of ranks may have leads to a peer of its own, as if it were another rank: that
+    number `k` to rank `r` of `n` is to peer `k * n + r`, whose peer number `k` times `n` and this rank is.
+
     Args:
         config: What the engine is made for.
         loop: Where sockets are watched.
@@ -51,7 +54,7 @@ class Peers:
 
     def __init__(self, config: EngineConfig, loop: Loop, failure_state: FailureState) -> None:
         cards, me = config.cards, config.cards[config.rank] if config.cards else None
-        self.rank, self.size = config.rank, len(config.names)
+        self.rank, self.size = config.rank, config.size
         self.all = [
             Peer(index, card, config.allow_near and me is not None and me.is_near(card))
             for index, card in enumerate(cards)
@@ -78,6 +81,10 @@ class Peers:
 
     def __getitem__(self, rank: int) -> Peer:
         return self.all[rank]
+
+    def of_rank(self, peer: Peer) -> list[Peer]:
+        """Return all peers that are the rank which one of them is."""
+        return self.all[peer.rank % self.size :: self.size]
 
     def use_pipes(self, pipes: Sequence[Channel], sleep: Sleep) -> None:
         """Talk to peers of this machine through shared memory; `sleep` is where this rank says that it sleeps."""
@@ -110,7 +117,7 @@ class Peers:
         """Connect to the peer that a receive is waiting for, so that its death is noticed."""
         if rank is None and self.size > _MANY:
             return
-        for peer in self.all if rank is None else self.all[rank : rank + 1]:
+        for peer in self.all[: self.size] if rank is None else self.all[rank : rank + 1]:
             if peer.rank != self.rank:
                 self.connect(peer)
 

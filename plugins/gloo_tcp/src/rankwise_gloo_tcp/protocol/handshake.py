@@ -54,13 +54,18 @@ class Hello(NamedTuple):
         """Make a hello with a fresh random number."""
         return cls(source, target, size, os.urandom(_NONCE_NBYTES))
 
+    @classmethod
+    def of(cls, rank: int, peer: int, size: int, connections: int) -> Hello:
+        """Make the hello of one of `size` ranks for a connection to a peer, of several that a pair may have."""
+        return cls.new(peer - peer % size + rank, peer, size * connections)
+
     def pack(self) -> bytes:
         """Return the bytes of the record."""
         return _HELLO.pack(_MAGIC, *self)
 
 
-def read_hello(data: bytes, rank: int, size: int) -> Hello:
-    """Return the hello in a record that came to `rank` of `size`.
+def read_hello(data: bytes, rank: int, size: int, connections: int = 1) -> Hello:
+    """Return the hello in a record that came to `rank` of `size`; `connections` is how many a pair may have.
 
     Raises:
         ProtocolError: It is none, or not for this rank.
@@ -68,7 +73,8 @@ def read_hello(data: bytes, rank: int, size: int) -> Hello:
     magic, source, target, claimed, nonce = _HELLO.unpack(data)
     if magic != _MAGIC:
         raise ProtocolError("not a rankwise connection")
-    if target != rank or claimed != size or source >= size or source == rank:
+    mine = source - source % size + rank  # as the rank that connects calls this one
+    if target != mine or claimed != size * connections or source >= claimed or source == mine:
         raise ProtocolError(f"a hello from rank {source} of {claimed} to rank {target} came to rank {rank} of {size}")
     return Hello(source, target, claimed, nonce)
 

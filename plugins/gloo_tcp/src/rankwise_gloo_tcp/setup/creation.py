@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rankwise.backends import Context, Deadline, PrefixStore
@@ -21,7 +22,7 @@ from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards, joining_board, privacy, transports
-from rankwise_gloo_tcp.setup.transports import BACKLOG, INTEGRITY, TRANSPORTS, VARIABLE
+from rankwise_gloo_tcp.setup.transports import BACKLOG, CONNECTIONS, INTEGRITY, TRANSPORTS, VARIABLE
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import Encryption
@@ -36,8 +37,9 @@ def create(context: Context) -> GlooCommunicator:
     """Make the communicator of one group.
 
     Raises:
-        ValueError: `RANKWISE_GLOO_TRANSPORT`, `RANKWISE_GLOO_INTEGRITY` or the name of an interface is wrong.
-        RendezvousError: The ranks do not use the same transport or protection, or cannot.
+        ValueError: `RANKWISE_GLOO_TRANSPORT`, `RANKWISE_GLOO_INTEGRITY`, `RANKWISE_GLOO_CONNECTIONS` or the name of an
+            interface is wrong.
+        RendezvousError: The ranks do not use the same transport, protection or number of connections, or cannot.
         DistNetworkError: A rank is on another machine and there is no job secret.
     """
     if context.size == 1 or context.store is None:
@@ -65,11 +67,16 @@ def create(context: Context) -> GlooCommunicator:
         encryption = privacy.encryption(private, all_cards, context.global_ranks, context.name)
         near = "unix" in TRANSPORTS[transport]
         kept = [all_cards[0]._replace(token="", board=""), *all_cards[1:]]  # which nobody asks for later
-        engine = _engine(comm, kept, group_key, key is not None, near, encryption)
+        count = card.connections if len(places) > 1 else 1
+        engine = _engine(comm, kept, group_key, key is not None, near, encryption, count)
         for sock, near in listeners:
             engine.listen(sock, near)
         listeners.clear()  # they are the engine's now
         comm.start(engine)
+        if count > 1:
+            from rankwise_gloo_tcp.collectives.spread import Spread
+
+            comm.spread = partial(Spread, engine, count, context)
         try:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
@@ -115,10 +122,11 @@ def _between_hosts(comm: GlooCommunicator) -> Strategy:
 def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int]]) -> str:
     """Say which way this rank's messages and collectives go, and why."""
     me, peers = all_cards[comm.rank], comm.engine.peers
+    several = f" by up to {me.connections} connections each" if comm.spread is not None else ""
     peers_by = {
         "shared memory": [pipe.peer for pipe in peers.pipes],
-        "Unix sockets": [peer.rank for peer in peers.all if peer.near and peer.connection is None],
-        f"TCP from {me.address}:{me.port}": [peer.rank for peer in peers.all if not peer.near],
+        "Unix sockets": [peer.rank for peer in peers.all[: comm.size] if peer.near and peer.connection is None],
+        f"TCP from {me.address}:{me.port}{several}": [peer.rank for peer in peers.all[: comm.size] if not peer.near],
     }
     names = comm.context.global_ranks
     told = [
@@ -158,11 +166,12 @@ def _engine(
     guarded: bool,
     near: bool,
     encryption: Encryption | None = None,
+    count: int = 1,
 ) -> Engine:
     context = comm.context
-    names, rank = context.global_ranks, context.rank
-    config = EngineConfig(rank, all_cards, key, guarded, names, context.timeout_s, comm.fail, near, encryption)
-    engine = Engine(config)
+    names, rank = context.global_ranks * count, context.rank
+    peers = key, guarded, names, context.timeout_s, comm.fail, near, encryption, count
+    engine = Engine(EngineConfig(rank, all_cards * count, *peers))
     here = [card.cores for card in all_cards if card.machine == all_cards[rank].machine]
     if all_cards and cores.together(here) >= len(here):
         engine.progress_lock.spin_policy.spin_s = _SPIN_S
@@ -190,6 +199,7 @@ def _check(context: Context, all_cards: list[Card], transport: str) -> None:
     for variable, values in (
         (VARIABLE, {card.transport for card in all_cards}),
         (INTEGRITY, {card.integrity for card in all_cards}),
+        (CONNECTIONS, {str(card.connections) for card in all_cards}),
         ("GLOO_DEVICE_TRANSPORT", {_files(card) for card in all_cards}),
     ):
         if len(values) > 1:

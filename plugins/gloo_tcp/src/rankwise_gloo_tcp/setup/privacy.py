@@ -103,7 +103,7 @@ def encryption(privacy: Privacy | None, cards: Sequence[Card], names: Sequence[i
         if files is not None:
             context.load_verify_locations(files["CA_FILE"] or None, files["CA_PATH"] or None)
         else:
-            context.load_verify_locations(cadata=cards[peer].certificate)
+            context.load_verify_locations(cadata=cards[peer % len(cards)].certificate)
 
     return Encryption(privacy.prove, know)
 

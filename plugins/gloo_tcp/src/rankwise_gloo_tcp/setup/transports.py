@@ -15,9 +15,13 @@ from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards
 from rankwise_gloo_tcp.setup.privacy import ENCRYPTED
 
-__all__ = ["BACKLOG", "INTEGRITY", "TRANSPORTS", "VARIABLE", "chosen", "integrity", "listen"]
+__all__ = [
+    *("BACKLOG", "CONNECTIONS", "INTEGRITY", "TRANSPORTS", "VARIABLE"),
+    *("chosen", "connections", "integrity", "listen"),
+]
 
 VARIABLE, INTEGRITY = "RANKWISE_GLOO_TRANSPORT", "RANKWISE_GLOO_INTEGRITY"
+CONNECTIONS, _MOST_CONNECTIONS = "RANKWISE_GLOO_CONNECTIONS", 16
 BACKLOG = 1024
 
 #: For each value of the variable the transports that a rank serves, in the order in which peers prefer them. Where all
@@ -68,7 +72,8 @@ def listen(
     here, space = cards.machine()
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
     me = platform.node(), here, space, uid, os.getpid()
-    return Card(*me, "", "", 0, transport, integrity(), "", "", "", "", cores.mine())._replace(**fields)
+    blank = Card(*me, "", "", 0, transport, integrity(), "", "", "", "", cores.mine(), connections())
+    return blank._replace(**fields)
 
 
 def _listen_unix(context: Context, has_secret: bool, deadline: Deadline) -> _Listening | None:
@@ -126,6 +131,18 @@ def integrity() -> str:
     if value not in ("header", "full", ENCRYPTED):
         raise ValueError(f"{INTEGRITY}={value}: expected header, full or {ENCRYPTED}")
     return value
+
+
+def connections() -> int:
+    """Return how many connections this rank was told that a pair on different hosts may have.
+
+    Raises:
+        ValueError: It is no such number.
+    """
+    value = os.environ.get(CONNECTIONS, "1")
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_CONNECTIONS):
+        raise ValueError(f"{CONNECTIONS}={value}: expected a number from 1 to {_MOST_CONNECTIONS}")
+    return int(value)
 
 
 def _has_unix() -> bool:

@@ -36,6 +36,7 @@ class HandshakeOwner(Protocol):
 
     rank: int
     size: int
+    connections: int
     key: bytes
     guarded: bool
     guards_payloads: bool
@@ -194,7 +195,7 @@ class Outgoing(_Joining):
                 self.owner.outgoing_failed(self, os.strerror(code), code)
                 return
             self.owner.watch_fd(self.sock, READ, self._ready)
-            self._hello = handshake.Hello.new(self.owner.rank, self.peer, self.owner.size)
+            self._hello = handshake.Hello.of(self.owner.rank, self.peer, self.owner.size, self.owner.connections)
             self._tell(self._hello.pack())
             return
         if self._answer is None:
@@ -253,7 +254,7 @@ class Incoming(_Joining):
             record = self._record(handshake.HELLO_NBYTES)
             if record is None:
                 return
-            self._hello = handshake.read_hello(record, self.owner.rank, self.owner.size)
+            self._hello = handshake.read_hello(record, self.owner.rank, self.owner.size, self.owner.connections)
             self._answer = handshake.answer(key, self._hello)
             self._tell(self._answer)
         if not self._admitted:
