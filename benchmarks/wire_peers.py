@@ -208,7 +208,13 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
         calls = calls_of(nbytes)
         quiet, timed = Quiet(turn_file, rank, floor is not None), [calls]
         if floor is not None:
-            plain = (floor.reduce, floor.answer, floor.answer, *[floor.exchange, floor.reduce] * 2, *[floor.exchange] * 3)
+            plain = (
+                floor.reduce,
+                floor.answer,
+                floor.answer,
+                *[floor.exchange, floor.reduce] * 2,
+                *[floor.exchange] * 3,
+            )
             timed.insert(0, dict(zip(CALLS, plain, strict=True)))
         count = max(2, min(200, (4 << 20) // max(nbytes, 1)))
         for turn in range(turns + 1):  # the first is for warming up
