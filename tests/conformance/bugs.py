@@ -88,6 +88,7 @@ BUGS: dict[str, dict[str, tuple[str, str]]] = {
         "any_reduce_op": ("two_ranks_that_disagree", r".*\[reduce op\]"),
         "dead_after_a_mismatch": ("odd_rank or generous", r"test_the_odd_rank.*"),
         "blames_the_next": ("odd_rank or two_ranks_that_disagree", r"test_the_odd_rank.*"),
+        "lets_long_ones_lag": ("order_they_were or issued_before", r"test_what_was_issued_before.*"),
         "result_of_another": ("order_they_were or coalesced_calls", r"test_operations_run_in_the_order.*"),
     },
     "ends": {

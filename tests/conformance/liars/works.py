@@ -162,6 +162,25 @@ class result_of_another(LocalCommunicator):
         return work
 
 
+@planted
+class lets_long_ones_lag(LocalCommunicator):
+    """An asynchronous all_reduce of many elements may end later than what was issued after it."""
+
+    def run(self, call, timeout_s, async_op=False):
+        if not async_op or call.op != "all_reduce" or call.array.size < 100_000:
+            return super().run(call, timeout_s, async_op)
+        work, own = FutureWork(), replace(call, array=call.array.copy())
+        done = super().run(own, timeout_s, True)
+
+        def later():
+            done.wait()
+            call.array[...] = own.array
+            work.succeed()
+
+        threading.Timer(0.3, later).start()
+        return work
+
+
 def _deadline(timeout_s):
     from rankwise.backends import Deadline
 

@@ -17,6 +17,7 @@ from rankwise_testing import RankPool
 
 #: Well below the time-out of the groups, 30 s.
 LEEWAY_S = 10.0
+TIMEOUT_S = 120.0
 #: How many ranks there are, and how many of them each host has.
 PLACES = [(2, 1), (3, 1), (4, 2), (3, 2)]
 ALL_HEAR = pytest.mark.parametrize(("size", "each"), [(2, 1), (3, 1), (4, 2)])
@@ -49,7 +50,7 @@ def run(tmp_path: Path, pool: RankPool, function: Callable[..., Any], *args: obj
 
 
 def test_long_calls_bring_the_same_bytes_as_over_one_connection(pool: RankPool) -> None:
-    for moved in pool.run(programs.as_with_one, 3, timeout=120.0):
+    for moved in pool.run(programs.as_with_one, 3, timeout=TIMEOUT_S):
         assert len(moved) == 3
 
 
@@ -57,12 +58,12 @@ def test_long_calls_bring_the_same_bytes_as_over_one_connection(pool: RankPool) 
 @pytest.mark.parametrize(("size", "each"), [(2, 1), (4, 2)])
 def test_they_do_where_what_moves_is_protected(size: int, each: int, integrity: str) -> None:
     with pool_of(size, each, RANKWISE_GLOO_INTEGRITY=integrity, RANKWISE_SECRET="a" * 64) as pool:
-        pool.run(programs.as_with_one, 3, (600_011,), timeout=120.0)
+        pool.run(programs.as_with_one, 3, (600_011,), timeout=TIMEOUT_S)
 
 
 def test_they_do_without_compiled_parts() -> None:
     with pool_of(2, 1, RANKWISE_NATIVE="off") as pool:
-        pool.run(programs.as_with_one, 3, (600_011,), timeout=120.0)
+        pool.run(programs.as_with_one, 3, (600_011,), timeout=TIMEOUT_S)
 
 
 def test_each_connection_carries_as_much_of_a_long_call(pool: RankPool) -> None:

@@ -328,7 +328,7 @@ class Attempt:
         self._failure_told = True
 
     def _tell_those_who_meet(self, worker: Worker) -> None:
-        """Have ranks that wait for this one in the store hear that it does not come."""
+        """Tell ranks that wait for this one in the store that it does not come."""
         if self._store is not None:
             how = "was" if (worker.exit_code or 0) < 0 else "has ended with"
             self._store.tell_of_death(worker.rank, f"its process {how} {worker.describe_end()}")

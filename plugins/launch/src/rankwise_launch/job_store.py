@@ -61,7 +61,7 @@ class JobStore:
 
     @property
     def is_served(self) -> bool:
-        """Whether those who come are answered."""
+        """Whether ranks that come are answered."""
         return self._pool is not None
 
     def is_awaited(self) -> bool:
@@ -78,7 +78,7 @@ class JobStore:
             import rankwise_launch.serving  # noqa: F401
 
     def serve(self) -> None:
-        """Answer those who come, in a thread, until `close`.
+        """Answer ranks that come, in a thread, until `close`.
 
         Raises:
             LaunchError: The system refuses.

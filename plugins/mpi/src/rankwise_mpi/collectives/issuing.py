@@ -108,6 +108,8 @@ class Issuing:
                         break
                 else:
                     endpoint.look_on(name, request, args, timeout_s, number)
+            if endpoint.collectives:
+                self._await_those_before(number, name, timeout_s)
         except CollectiveMismatchError:
             raise  # all ranks know, nothing has moved: the group is as good as before
         except BaseException as stop:
@@ -180,6 +182,11 @@ class Issuing:
         go = native.go if met.alike else native.begin
         self._meeting.decide(number)
         return go(*args)
+
+    def _await_those_before(self, number: int, name: str, timeout_s: float) -> None:
+        """Wait for the asynchronous collectives that were issued before a synchronous one, which is done."""
+        if not self._endpoint.wait_done(lambda: self._endpoint.ended_before(number), timeout_s, name, number):
+            raise self._endpoint.fail(self._endpoint.late(name, timeout_s, number))
 
     def await_turn(self, what: str, timeout_s: float) -> int:
         """Return this thread's number once another thread of this process has made its call."""

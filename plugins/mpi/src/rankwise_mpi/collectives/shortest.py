@@ -41,6 +41,7 @@ def shortest_collective(
         usual: What does the same at greater length.
     """
     native, turn, limit = issuing.natives[name], issuing.turn, endpoint.limit
+    collectives = endpoint.collectives
     came, calls, attention, mine, others, looks = entry.view
     go, reduces, in_place = native.go, name == "all_reduce", MPI.IN_PLACE
     # What was asked for last, and what it was found to be; in one tuple, so that no thread sees half of it.
@@ -52,7 +53,7 @@ def shortest_collective(
         if op_or_root is not asked or array.dtype is not dtype or array.shape != shape:
             count, datatype, op, mark = found = (_reduction if reduces else _copy)(array, op_or_root)
             known = op_or_root, array.dtype, array.shape, *found
-        if async_op or count is None or count > limit or endpoint.failure is not None:
+        if async_op or count is None or count > limit or endpoint.failure is not None or collectives:
             return usual(array, op_or_root, timeout_s, async_op)
         args = (in_place, (array, count, datatype), op) if reduces else ((array, count, datatype), op)
         request = None

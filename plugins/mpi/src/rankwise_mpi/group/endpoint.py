@@ -42,6 +42,8 @@ class Operation(Protocol):
 
     #: By when it must have ended.
     until: float
+    #: Of a collective which of the group's it is, else 0.
+    number: int
 
     def poll(self) -> bool:
         """Make progress, and tell whether it has ended."""
@@ -105,6 +107,8 @@ class Endpoint:
         #: Where the members were last seen, and who has left.
         self.whereabouts = Whereabouts(context)
         self._pending: dict[Operation, None] = {}
+        #: The asynchronous collectives that have not ended, as they were issued.
+        self.collectives: dict[Operation, None] = {}
 
     # ------------------------------------------------------------------ the end
 
@@ -200,16 +204,36 @@ class Endpoint:
         if self.failure is not None:
             work.end(self.failure)
         self._pending[work] = None
+        if work.number:
+            self.collectives[work] = None
         if not work.poll() and self.progresses:
             self._process.engine.add(self._progress)
         if work.is_done():
-            self._pending.pop(work, None)
+            self.forget(work)
         return work
 
     def forget(self, work: Any) -> None:
         """Learn that a work has ended."""
         self._pending.pop(work, None)
+        self.collectives.pop(work, None)
         self.receives.withdraw(work)
+
+    def ended_before(self, number: int) -> bool:
+        """Tell whether the asynchronous collectives have ended that were issued before one of this number.
+
+        MPI carries several out at the same time, and may be done with a later one first; programs rely on their order.
+        """
+        while self.collectives:
+            try:
+                first = next(iter(self.collectives))
+            except (RuntimeError, StopIteration):  # another thread has changed them just now
+                continue
+            if first.number >= number:
+                return True
+            if not first.poll():
+                return False
+            self.collectives.pop(first, None)
+        return True
 
     def look_after_receives(self, tag: int | None = None) -> None:
         """Let receives meet what has come: all where nobody else does, as one peer may be waiting for any of them."""

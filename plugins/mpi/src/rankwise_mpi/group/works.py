@@ -33,7 +33,8 @@ class Pending(FutureWork):
         self._owner = owner
         self._what = what
         self._timeout_s = timeout_s
-        self._number = 0
+        #: For a collective, which of the group's it is.
+        self.number = 0
         #: By when it must have ended.
         self.until = monotonic() + timeout_s
         #: At most one entry: the thread that is looking. Unlike a lock, it can be told who that is.
@@ -95,7 +96,7 @@ class Pending(FutureWork):
         """Block until the work has ended; see `rankwise.basics.work.Work.wait`."""
         # The operation's own time-out is kept by `poll`.
         timeout_s = self._timeout_s + 1.0 if timeout is None else seconds(timeout)
-        if not self._owner.wait_done(self.poll, timeout_s, self._what, self._number):
+        if not self._owner.wait_done(self.poll, timeout_s, self._what, self.number):
             raise DistTimeoutError(f"{self._owner.where(self._what)}: not done after {timeout_s:g} s")
         self._check()
         return True
@@ -125,7 +126,7 @@ class Pending(FutureWork):
         return None
 
     def _late(self) -> DistError:
-        error = self._owner.late(self._what, self._timeout_s, self._number)
+        error = self._owner.late(self._what, self._timeout_s, self.number)
         return error if self.give_up() else self._owner.fail(error)
 
 
@@ -153,7 +154,7 @@ class RequestWork(Pending):
         number: int = 0,
     ) -> None:
         super().__init__(owner, what, timeout_s)
-        self._number = number
+        self.number = number
         self._request = request
         self._buffers = buffers
         self._finish = finish
@@ -162,6 +163,8 @@ class RequestWork(Pending):
         """Test the request."""
         if not self._request.Test():
             self._owner.look_after_receives()
+            return False
+        if self.number and not self._owner.ended_before(self.number):
             return False
         if self._finish is not None:
             self._finish()

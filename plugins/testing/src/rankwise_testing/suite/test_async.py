@@ -19,6 +19,7 @@ from rankwise_testing.suite.exercises import Case, prepare
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable, until
 from rankwise_testing.suite.plugin import Kit, needs
 
+_LONG = ("reduce_scatter", "all_gather", "all_reduce")
 _SOME = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
 
@@ -50,6 +51,26 @@ def in_order() -> None:
         work.wait()
     for exercise in exercises:
         exercise.check()
+
+
+@needs("async", "barrier", *_LONG)
+def test_what_was_issued_before_has_ended_too(kit: Kit) -> None:
+    kit.run(3, the_last_of_them)
+
+
+def the_last_of_them() -> None:
+    for salt in range(20):
+        first = [prepare(Case(op, reduce="SUM" if "reduce" in op else None, count=100_000, salt=salt)) for op in _LONG]
+        works = [begun(exercise.call(async_op=True)) for exercise in first]
+        if salt % 2:
+            dist.barrier()
+        else:
+            last = prepare(Case("all_reduce", reduce="SUM", count=1, salt=salt))
+            begun(last.call(async_op=True)).wait()
+        for exercise in first:
+            exercise.check()
+        for work in works:
+            work.wait()
 
 
 @needs("async", "all_reduce", "barrier")
