@@ -10,6 +10,7 @@ import pytest
 
 from rankwise.backends.declaration import Explanation, Stage
 from rankwise.collective.algorithms.table import Choice
+from rankwise_tools import fit
 from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
 
 PATIENCE_S = 60.0
@@ -65,6 +66,13 @@ def test_the_error_is_a_factor_in_either_direction() -> None:
 
     assert off_by([line(2.0, 1.0), line(1.0, 2.0), line(3.0, 3.0), line(5.0, None)]) == pytest.approx((2.0, 2.0))
     assert off_by([line(5.0, None)]) is None
+
+
+@pytest.mark.parametrize(
+    ("places", "away"), [("aabb", [2, 3]), ("abab", [1, 3]), ("abbb", [1, 2, 3]), ("aaaa", [1, 2, 3])]
+)
+def test_the_network_is_measured_between_hosts_where_there_are_several(places: str, away: list[int]) -> None:
+    assert list(fit._away(places)) == away
 
 
 def test_ranks_of_a_job_measure_their_network(tmp_path: Path) -> None:

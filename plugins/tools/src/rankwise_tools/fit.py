@@ -13,7 +13,7 @@ import argparse
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -44,8 +44,9 @@ def main() -> None:
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the parameters, for rankwise explain --network")
     options = parser.parse_args()
     job = Rankwise(options.backend)
-    hosts = _hosts()
-    network = _network(job)
+    places = _places()
+    hosts = list(Counter(places).values())
+    network = _network(job, _away(places))
     lines = [_measured(job, options.backend, hosts, network, op, n) for op in _OPS for n in _sizes(op)]
     if job.rank == 0:
         print(_report(job.size, hosts, network, lines))
@@ -58,20 +59,24 @@ def _sizes(op: str) -> tuple[int, ...]:
     return (0,) if op == "barrier" else _SIZES
 
 
-def _hosts() -> list[int]:
-    """Return how many ranks are on each host; a network namespace is a host."""
+def _places() -> list[str]:
+    """Return on which host each rank is; a network namespace is a host."""
     place = (socket.gethostname(), os.stat("/proc/self/ns/net").st_ino if os.path.exists("/proc/self/ns/net") else 0)
     places: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(places, place)
-    return list(Counter(map(str, places)).values())
+    return list(map(str, places))
+
+
+def _away(places: Sequence[str]) -> Sequence[int]:
+    """Return the ranks between which and rank 0 the network is; where there is none, all others."""
+    return [rank for rank, place in enumerate(places) if place != places[0]] or range(1, len(places))
 
 
 # ---------------------------------------------------------------------- measuring
 
 
-def _network(job: Rankwise) -> Parameters:
-    """Measure messages between rank 0 and some others, one after the other; all ranks return the same."""
-    others = range(1, job.size)
+def _network(job: Rankwise, others: Sequence[int]) -> Parameters:
+    """Measure messages between rank 0 and some of the others, one after the other; all ranks return the same."""
     peers = others[:: max(1, len(others) // _PEERS)][:_PEERS]
     found = [_messages(job, peer) for peer in peers]
     samples = [Sample(nbytes, median(times[nbytes] for times, _ in found)) for nbytes in (*_MESSAGES, *_LONG)]
