@@ -53,6 +53,11 @@ def test_the_launcher_serves_and_no_rank_does(launcher: Launcher, preload: tuple
     assert (process.returncode, said(out)) == (0, ["free the launcher's"] * 3), err
 
 
+def test_a_program_that_sets_a_secret_of_its_own_meets_at_rank_0(launcher: Launcher) -> None:
+    done = launcher.run("-n", "2", *ranks_of(programs.begin_with_a_secret_of_the_program))
+    assert (done.returncode, said(done.stdout)) == (0, ["began"] * 2), done.stderr
+
+
 def test_a_rank_that_is_alone_needs_nobody_to_serve(launcher: Launcher) -> None:
     assert launcher.run("-n", "1", *ranks_of(programs.tell_of_the_store)).stdout == "[0]: none\n"
 

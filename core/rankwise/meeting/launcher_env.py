@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rankwise.meeting import slurm
+from rankwise.network import secret
 
 __all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
 
@@ -77,8 +78,8 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
     if size < 1 or not 0 <= here < size:
         raise ValueError(f"env://: rank {here} is not in a world of {size}")
     address, port, origin = _master(env, size)
-    served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # of a master other than it was set for: none
-    if master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal():
+    served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # not for another master or secret
+    if master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal() and not secret.is_set():
         return Assignment(here, size, address, int(served), f"where `rankwise run` serves a store for {master}", True)
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")

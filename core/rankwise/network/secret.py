@@ -18,19 +18,8 @@ except ImportError:
 from rankwise.basics.systems import blake2b
 
 __all__ = [
-    "ADVICE",
-    "SECRET_NBYTES",
-    "Secret",
-    "derive",
-    "digest",
-    "from_hex",
-    "given_or_loaded",
-    "load",
-    "new",
-    "new_file",
-    "same",
-    "use",
-    "verify",
+    *("ADVICE", "SECRET_NBYTES", "Secret", "derive", "digest", "from_hex", "given_or_loaded", "is_set"),
+    *("load", "new", "new_file", "same", "use", "verify"),
 ]
 
 SECRET_NBYTES = 32
@@ -88,6 +77,11 @@ def use(secret: bytes) -> None:
     """
     global _given
     _given = _parse(secret, "the secret given")
+
+
+def is_set() -> bool:
+    """Tell whether the process has set one."""
+    return _given is not None
 
 
 def load() -> Secret | None:
