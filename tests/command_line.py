@@ -14,7 +14,7 @@ from tests import warm
 import rankwise
 from rankwise.cli import main
 
-__all__ = ["SOURCE", "Shell", "run_here"]
+__all__ = ["SOURCE", "Launcher", "Shell", "run_here"]
 
 SOURCE = Path(rankwise.__file__).parents[1]
 
@@ -44,6 +44,13 @@ class Shell:
         with self.start(*arguments, **settings) as process:
             out, err = process.communicate(self.timeout_s)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+class Launcher(Shell):
+    """Runs `rankwise run` in a folder of its own."""
+
+    def start(self, *arguments: str, module: str = "rankwise", **settings: Any) -> Any:
+        return super().start(*(["run"] if module == "rankwise" else []), *arguments, module=module, **settings)
 
 
 def run_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.command_line import Shell
+from tests.command_line import Launcher
 
 import rankwise
 
@@ -54,7 +54,7 @@ inner()
 """
 
 
-class Runner(Shell):
+class Runner(Launcher):
     """Runs the launcher in a folder of its own, with and without `--preload`."""
 
     def script(self, text: str, name: str = "script.py") -> str:
@@ -62,7 +62,7 @@ class Runner(Shell):
         return name
 
     def start(self, *words: str, preload: str = "", **settings: Any) -> Any:
-        return super().start("run", *(["--preload", preload] if preload else []), *words, **settings)
+        return super().start(*(["--preload", preload] if preload else []), *words, **settings)
 
     def both(self, *words: str, **settings: Any) -> tuple[subprocess.CompletedProcess[str], ...]:
         return self.run(*words, **settings), self.run(*words, preload="json,rankwise", **settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.command_line import Shell, run_here
+from tests.command_line import Launcher, run_here
 from tests.core import launch_programs as programs
 from tests.core.launch_programs import ranks_of
 from tests.processes import alive, wait_until
@@ -22,14 +22,8 @@ TIMEOUT_S = 30
 LEEWAY_S = 1.5
 
 
-class Launcher(Shell):
-    """Runs the launcher in a folder of its own."""
-
-    def start(self, *arguments: str, module: str = "rankwise", **settings: Any) -> Any:
-        return super().start(*(["run"] if module == "rankwise" else []), *arguments, module=module, **settings)
-
-    def pids(self) -> list[int]:
-        return [int(word) for path in self.folder.glob("pids-*") for word in path.read_text().split()]
+def pids(launcher: Launcher) -> list[int]:
+    return [int(word) for path in launcher.folder.glob("pids-*") for word in path.read_text().split()]
 
 
 @pytest.fixture
@@ -95,7 +89,7 @@ def test_the_first_failure_stops_the_others_within_a_second_and_comes_last(launc
     failed = float(re.findall(r"\[2\]: ([\d.]+)\n", result.stdout)[0])
     assert result.returncode == 1
     assert ended - failed < LEEWAY_S  # a second, and the interpreters' ends
-    assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
+    assert wait_until(lambda: not any(map(alive, pids(launcher))), 0.5)
     report = result.stderr[result.stderr.index("=" * 80) :]
     for words in ("rank 2 failed first: exit code 1", "rank 3 had ended with exit code 0", "ranks 0, 1 were stopped"):
         assert words in report
@@ -141,12 +135,12 @@ def test_no_process_outlives_the_launcher(launcher: Launcher, number: int, code:
     """Neither ranks nor what they have started, even if the launcher itself is killed."""
     with launcher.start("-n", "2", *ranks_of(programs.stay)) as process:
         assert {process.stdout.readline() for _ in range(2)} == {"[0]: ready\n", "[1]: ready\n"}
-        pids = launcher.pids()
-        assert len([pid for pid in pids if alive(pid)]) == 4
+        started = pids(launcher)
+        assert len([pid for pid in started if alive(pid)]) == 4
         process.send_signal(number)
         process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code
-    assert wait_until(lambda: not any(map(alive, pids)), 2.0)
+    assert wait_until(lambda: not any(map(alive, started)), 2.0)
 
 
 def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
@@ -162,7 +156,7 @@ def test_ranks_can_clean_up_after_a_signal(launcher: Launcher) -> None:
 def test_what_a_rank_leaves_running_is_ended_with_the_job(launcher: Launcher) -> None:
     result = launcher.run("-n", "1", *ranks_of(programs.have_child))
     assert result.returncode == 0
-    assert wait_until(lambda: not any(map(alive, launcher.pids())), 0.5)
+    assert wait_until(lambda: not any(map(alive, pids(launcher))), 0.5)
 
 
 def test_a_failed_job_is_started_again(launcher: Launcher) -> None:

@@ -7,10 +7,9 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.command_line import Shell
+from tests.command_line import Launcher
 from tests.core import store_programs as programs
 from tests.core.store_programs import PATIENCE_S, ranks_of
 from tests.processes import free_port, held
@@ -22,13 +21,6 @@ from rankwise_launch.job_store import JobStore
 
 TIMEOUT_S = 40
 PRELOAD = ("--preload", "numpy,rankwise")
-
-
-class Launcher(Shell):
-    """Runs the launcher in a folder of its own."""
-
-    def start(self, *arguments: str, **settings: Any) -> Any:
-        return super().start("run", *arguments, **settings)
 
 
 @pytest.fixture

@@ -21,10 +21,11 @@ from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = [
-    *("DNS_TIMEOUT_S", "address_of", "at_free_port", "interface_of", "is_loopback"),
+    *("DNS_TIMEOUT_S", "address_of", "at_free_port", "interface_of", "is_loopback", "listening"),
     *("local_address", "numeric", "place", "resolve", "resolve_in_time"),
 ]
 
+_BACKLOG = 1024
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
@@ -309,6 +310,28 @@ def at_free_port(open_at: Callable[[int], _T]) -> _T:
             if error.errno != errno.EADDRINUSE:
                 raise
     raise DistNetworkError(f"{VARIABLE}={text}: all of these ports are in use; give a larger range")
+
+
+def listening(address: str, port: int) -> socket.socket:
+    """Return a socket that listens at a numeric address of this machine, and at a port; 0 is any.
+
+    Raises:
+        OSError: It cannot.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        # Lets a port be used again whose last connections are still fading away: one that was asked for now, and any
+        # later. One that is chosen now is not to be shared with a socket that keeps it without listening.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(place(address, port))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _range(text: str) -> Iterable[int]:

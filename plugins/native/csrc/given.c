@@ -221,14 +221,20 @@ bool given_take_all_gather_single(const Members *members, PyObject *const *args,
            given_take_cut(given, members, out, PyArray_SIZE(array), parts) && given_gather_parts(members, given, parts);
 }
 
+/* Whether an array that is written touches no part but that of this rank, which it may be. */
+static bool given_spares(const Members *members, size_t item, const Part *parts, Part written)
+{
+    for (int i = 0; i < members->size; i++)
+        if (given_touch(parts[i], written, item) && !(i == members->rank && parts[i].bytes == written.bytes))
+            return false;
+    return true;
+}
+
 static bool given_scatter_parts(const Members *members, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
 {
     int rank = members->rank, size = members->size;
     Part target = given_part_of(out);
-    for (int i = 0; i < size; i++)
-        if (given_touch(parts[i], target, given->route.item) && !(i == rank && parts[i].bytes == target.bytes))
-            return false;
-    if (target.count != parts[rank].count)
+    if (target.count != parts[rank].count || !given_spares(members, given->route.item, parts, target))
         return false;
     given->route.slots = size;
     for (int k = 1; k < size; k++) {
@@ -346,8 +352,5 @@ bool given_take_scatter(const Members *members, PyObject *const *args, Given *gi
         given_send_to(given, (root + k) % size, parts[(root + k) % size]);
     given->keep_to = own;
     given->keep_from = parts[root];
-    for (int i = 0; i < size; i++)
-        if (given_touch(parts[i], own, given->route.item) && !(i == root && parts[i].bytes == own.bytes))
-            return false;
-    return true;
+    return given_spares(members, given->route.item, parts, own);
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import programs
 from failing import Heard, heard
-from programs import _what_stays, end, until
+from programs import end, left_by, until
 
 import rankwise as dist
 from rankwise.groups.world import current
@@ -263,21 +263,17 @@ def aborted() -> Heard:
     return told
 
 
-def nothing_left() -> None:
-    """Show that groups leave no thread and no descriptor behind."""
-    begin()
-    end()
-    before = _what_stays()
-    for _ in range(3):
-        begin()
-        dist.all_reduce(np.ones(LARGE, np.float32))
-        work = dist.all_reduce(np.ones(LARGE, np.float32), async_op=True)
-        assert work is not None
-        work.wait()
+def what_is_left() -> list[list[int]]:
+    """Return how many threads and descriptors there are before some groups are used, and after."""
+
+    def use() -> None:
+        for async_op in (False, True):
+            work = dist.all_reduce(np.ones(LARGE, np.float32), async_op=async_op)
+            if work is not None:
+                work.wait()
         assert all(moved_over(engine_of()))
-        end()
-    after = _what_stays()
-    assert [len(each) for each in after] == [len(each) for each in before], (before, after)
+
+    return [[len(each) for each in stays] for stays in left_by(use)]
 
 
 def in_a_child() -> int:

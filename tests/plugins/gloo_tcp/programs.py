@@ -272,16 +272,24 @@ def progress_while_computing() -> float:
 
 
 def nothing_left() -> None:
+    def use() -> None:
+        wait_for([dist.all_reduce(np.ones(10), async_op=True)])
+        around(np.zeros(1), np.zeros(1))
+
+    before, after = left_by(use)
+    assert [len(each) for each in after] == [len(each) for each in before], (before, after)
+
+
+def left_by(use: Callable[[], object]) -> tuple[Any, Any]:
+    """Return the threads and descriptors of this process before some groups are used, and after."""
     begin()
     end()
     before = _what_stays()
     for _ in range(5):
         begin()
-        wait_for([dist.all_reduce(np.ones(10), async_op=True)])
-        around(np.zeros(1), np.zeros(1))
+        use()
         end()
-    after = _what_stays()
-    assert [len(each) for each in after] == [len(each) for each in before], (before, after)
+    return before, _what_stays()
 
 
 def _what_stays() -> tuple[list[str], list[str]]:

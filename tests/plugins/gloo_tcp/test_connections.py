@@ -148,7 +148,8 @@ def test_an_abort_in_the_middle_is_heard_of_by_all(size: int, each: int) -> None
 
 
 def test_nothing_is_left_in_the_end(two: RankPool) -> None:
-    two.run(programs.nothing_left)
+    for before, after in two.run(programs.what_is_left):
+        assert after == before
 
 
 def test_the_child_of_a_fork_has_none_of_them(two: RankPool) -> None:

@@ -22,10 +22,10 @@ from typing import Any
 
 from rankwise.basics.systems import cause, descriptor_limit
 from rankwise.errors import DistNetworkError
-from rankwise.network.interface import at_free_port
+from rankwise.network.interface import at_free_port, listening
 from rankwise.store.tcp.zeromq import MONITOR_EVENT, keep_alive, url
 
-__all__ = ["Accepting", "Listener"]
+__all__ = ["Accepting", "Listener", "listen"]
 
 #: A pause, as another thread of this process that needs descriptors too would also do nothing but try.
 _PAUSE_S = 0.01
@@ -148,31 +148,17 @@ def _empty_listener(family: int) -> socket.socket:
 
 # ------------------ the listening socket of a `TCPStore`
 
-_BACKLOG = 1024
-
 
 class Listener:
-    """A TCP socket that listens at one address, the first of several that is this machine's.
+    """A TCP socket that listens for the store of a host.
 
     It is made here and handed over to ZeroMQ, so that what goes wrong is known exactly.
-
-    Raises:
-        DistNetworkError: The port is taken or not allowed, or none of the addresses is this machine's.
     """
 
-    def __init__(self, host: str, addresses: Sequence[str], port: int) -> None:
-        for address in addresses:
-            try:
-                self._socket = _listen(address, port) if port else at_free_port(partial(_listen, address))
-            except OSError as error:
-                if error.errno == errno.EADDRNOTAVAIL and address != addresses[-1]:
-                    continue
-                where = f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
-                raise DistNetworkError(f"TCPStore: cannot serve at {where}: {_explain(error)}") from error
-            break
+    def __init__(self, host: str, address: str, sock: socket.socket) -> None:
+        self._socket = sock
         #: The address and the port at which it listens, and its descriptor, whichever thread owns it.
-        self.address, self.port = address, int(self._socket.getsockname()[1])
-        self.descriptor = self._socket.fileno()
+        self.address, self.port, self.descriptor = address, int(sock.getsockname()[1]), sock.fileno()
         #: What is served, for messages.
         self.name = f"the store at {host}:{self.port}"
 
@@ -191,22 +177,22 @@ class Listener:
         self._socket.close()
 
 
-def _listen(address: str, port: int) -> socket.socket:
-    family, kind, protocol, _, where = socket.getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        # Only lets a port be used again whose last connections are still fading away; nobody else can take it.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(where)
-        listener.listen(_BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+def listen(host: str, addresses: Sequence[str], port: int) -> Listener:
+    """Listen at the first of several addresses that is this machine's.
+
+    Raises:
+        DistNetworkError: The port is taken or not allowed, or none of the addresses is this machine's.
+    """
+    for address in addresses:
+        try:
+            sock = listening(address, port) if port else at_free_port(partial(listening, address))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL and address != addresses[-1]:
+                continue
+            where = f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
+            raise DistNetworkError(f"TCPStore: cannot serve at {where}: {_explain(error)}") from error
+        return Listener(host, address, sock)
+    raise AssertionError
 
 
 def _explain(error: OSError) -> str:

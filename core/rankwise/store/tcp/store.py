@@ -158,9 +158,9 @@ class TCPStore(Store):
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys, patient=patient)
-        from rankwise.store.tcp.accepting import Listener
+        from rankwise.store.tcp.accepting import listen
 
-        listener = Listener(self._host, addresses, self._port)
+        listener = listen(self._host, addresses, self._port)
         try:
             self._port = listener.port
             return Pool(repr(self), [listener.address], listener.port, keys, listener)

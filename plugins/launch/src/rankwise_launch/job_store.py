@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.errors import DistError
-from rankwise.network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback, numeric
+from rankwise.network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback, listening, numeric
 from rankwise.network.secret import Secret
 from rankwise_launch.config import ExitCode, LaunchError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JobStore"]
 
-_BACKLOG = 1024
 #: So many descriptors are enough for some thousands of ranks.
 _DESCRIPTORS = 1 << 16
 
@@ -140,17 +139,4 @@ def _addresses(host: str) -> list[str]:
 def _listen_at(address: str, taken: int, port: int) -> socket.socket:
     if port == taken:  # by a socket that does not listen: this one could have it beside that
         raise OSError(errno.EADDRINUSE, "the port is kept for the program")
-    family, kind, protocol, _, where = socket.getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-    )[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind(where)
-        listening.listen(_BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
+    return listening(address, port)

@@ -23,19 +23,9 @@ __all__ = ["raise_limit", "serve", "set_limit", "tell_of_death"]
 _TELL_S = 1.0
 
 
-class _Listening(Listener):
-    """A socket that listens already."""
-
-    def __init__(self, host: str, address: str, listening: socket.socket) -> None:
-        self._socket = listening
-        self.address, self.port = address, int(listening.getsockname()[1])
-        self.descriptor = listening.fileno()
-        self.name = f"the store at {host}:{self.port}"
-
-
 def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> Pool:
     """Answer at a socket, which is the store's from then on; to close what is returned ends that."""
-    listener = _Listening(host, address, listening)
+    listener = Listener(host, address, listening)
     return Pool(listener.name, [address], listener.port, Keys.of(secret), listener)
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from rankwise.backends import Context, Deadline, at_free_port
@@ -80,15 +81,21 @@ def _listen_unix(context: Context, has_secret: bool, deadline: Deadline) -> _Lis
     if not _has_unix():
         return None
     name = f"rankwise-{os.urandom(16).hex()}"
-    return _Listening(_bound(socket.AF_UNIX, "\0" + name), True, {"unix": name})
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind("\0" + name)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return _Listening(sock, True, {"unix": name})
 
 
 def _listen_tcp(context: Context, has_secret: bool, deadline: Deadline) -> _Listening | None:
     address = _local_address(context.store, has_secret, deadline)
     if not has_secret and not interface.is_loopback(address):
         return None
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = at_free_port(lambda port: _bound(family, interface.place(address, port)))
+    sock = at_free_port(partial(interface.listening, address))
     return _Listening(sock, False, {"address": address, "port": sock.getsockname()[1]})
 
 
@@ -97,19 +104,6 @@ _LISTEN: dict[str, Callable[[Context, bool, Deadline], _Listening | None]] = {
     "unix": _listen_unix,
     "tcp": _listen_tcp,
 }
-
-
-def _bound(family: int, where: Any) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if family != socket.AF_UNIX and where[1]:  # a port that was asked for may be that of connections just ended
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(where)
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _local_address(store: Any, has_secret: bool, deadline: Deadline) -> str:
