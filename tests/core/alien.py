@@ -39,9 +39,13 @@ class Bare:
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         with self._one_call:
-            wanted = expected.encode() if isinstance(expected, str) else expected
-            found = self._table.compare_set(key, wanted, desired)
-            return found if found or self._table.check([key]) else wanted  # as if it were there
+            wanted, new = (each.encode() if isinstance(each, str) else each for each in (expected, desired))
+            if not wanted:
+                return self._table.compare_set(key, wanted, new)
+            found = self._table.swap(key, wanted, new)  # in one step, as theirs
+            if found is None:
+                return wanted  # as if it were there
+            return new if found == wanted else found
 
     def wait(self, keys: list[str], timeout: timedelta) -> None:
         if not isinstance(timeout, timedelta):
