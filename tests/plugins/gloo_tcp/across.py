@@ -192,21 +192,28 @@ def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) ->
     return _raised(lambda: dist.new_group(list(range(size)), timeout=timeout_s))
 
 
-def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
+def told_by_one_that_is_stopped(for_s: float, folder: str) -> str:
     """Stop the rank that tells of the second host, while the first host waits for another rank of it.
 
     Args:
         for_s: How long it is stopped.
-        are_told: The file that rank 0 makes once the ranks behind the second host's first have been told of. They wait
-            for it in no call: a rank that waits for others sends its heartbeats by itself.
+        folder: Where rank 0 makes a file once the ranks behind the second host's first have been told of, and that one
+            another when it goes on. The others wait for them in no call: a rank that waits for others sends its
+            heartbeats by itself, and nobody may wait for the one that is stopped.
     """
+    are_told, is_awake = Path(folder, "told"), Path(folder, "awake")
     rank, size = begin()
     watcher, behind = current().watcher, range(2, size)
     if rank == 0:
-        beats, pause = watcher._beats, lambda: time.sleep(0.05)
-        until(lambda: sum(beat.is_told for beat in beats.read(behind).values()) == len(behind), pause)
-        Path(are_told).touch()
-    until(lambda: os.path.exists(are_told))
+        told: set[int] = set()  # one of them may send a heartbeat of its own now and then
+
+        def look() -> None:
+            time.sleep(0.05)
+            told.update(peer for peer, beat in watcher._beats.read(behind).items() if beat.is_told)
+
+        until(lambda: len(told) == len(behind), look)
+        are_told.touch()
+    until(are_told.exists)
     dist.barrier()
     a = np.ones(4, np.float32)
     if rank == 0:
@@ -215,8 +222,9 @@ def told_by_one_that_is_stopped(for_s: float, are_told: str) -> str:
         wake_up = f"sleep {for_s}; kill -CONT {os.getpid()}"
         with subprocess.Popen(["sh", "-c", wake_up], start_new_session=True):
             os.kill(os.getpid(), signal.SIGSTOP)
+        is_awake.touch()
     else:
-        time.sleep(for_s)  # it is busy with something else
+        until(is_awake.exists)  # it is busy with something else
     if rank == 2:
         dist.send(2 * a, 0)
     dist.barrier()

@@ -76,8 +76,7 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
 
 
 def test_ranks_live_whose_heartbeats_are_told_by_one_that_is_stopped(hosts: Hosts, tmp_path: Path) -> None:
-    are_told = str(tmp_path / "told")
-    found = run(hosts, tmp_path, [0, 1, 1, 1, 1], across.told_by_one_that_is_stopped, 8.0, are_told)
+    found = run(hosts, tmp_path, [0, 1, 1, 1, 1], across.told_by_one_that_is_stopped, 8.0, str(tmp_path))
     assert found == ["2", "1", "1", "1", "1"]
 
 

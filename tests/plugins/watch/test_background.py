@@ -18,14 +18,16 @@ PATIENCE_S = 10.0
 class Helper(Background):
     """Counts its rounds, and remembers its end."""
 
-    def __init__(self, first_s: float = 1e6, every_s: float = 1e6) -> None:
+    def __init__(self, first_s: float = 1e6, every_s: float = 1e6, sooner_s: float = 0.0) -> None:
         super().__init__(first_s, every_s)
         self.rounds = threading.Semaphore(0)
         self.ended = False
+        self.sooner_s = sooner_s
         self.begin()
 
     def round(self, late_s: float) -> None:
         self.rounds.release()
+        self.advance(self.sooner_s)
         raise DistStoreError("the store is gone")  # which must not end the thread
 
     def farewell(self) -> None:
@@ -81,6 +83,14 @@ def test_a_descriptor_is_heard_once(helper: Helper) -> None:
     assert not heard.acquire(blocking=False)
     os.close(read)
     os.close(write)
+
+
+def test_a_round_may_have_the_next_one_sooner() -> None:
+    helper = Helper(0.0, 1e6, sooner_s=1e6)
+    try:
+        assert all(helper.rounds.acquire(timeout=PATIENCE_S) for _ in range(3))
+    finally:
+        helper.stop()
 
 
 def test_rounds_go_on_after_one_that_failed() -> None:

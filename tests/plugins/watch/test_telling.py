@@ -137,6 +137,20 @@ def test_where_the_teller_keeps_up_nobody_else_asks() -> None:
     assert host.own == COUNT
 
 
+@pytest.mark.parametrize("phase", range(20))
+def test_a_rank_that_falls_between_moves_out_of_the_way(phase: int) -> None:
+    host = Host(0)
+    host._chance = SimpleNamespace(random=lambda: 0.5)  # type: ignore[assignment]
+    beat_at, steps_at = phase, {0, 7}  # the teller looks, and is answered; the interval is 20
+    for now in range(20 * 50):
+        if now == beat_at:
+            host.beat(1)
+            beat_at += 10 if host._members[1].has_just_missed else 20
+        if now % 20 in steps_at:
+            host.teller_step()
+    assert host.own <= 3
+
+
 def test_what_has_no_room_is_sent_by_its_own_rank() -> None:
     data = bytearray(1 << 14)
     page = Page(lambda n, at: bytes(data[at : at + n]), lambda new, at: _store(data, new, at), 1)

@@ -39,6 +39,7 @@ class Background:
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._at_end: list[Callable[[], object]] = []
         self._stopping = False
+        self._sooner_s = 0.0
         self._pid = os.getpid()
         # Sockets, as there are systems on which one cannot wait for a pipe.
         self._woken, self._waker = socket.socketpair()
@@ -124,6 +125,10 @@ class Background:
         """Do something a while later, unless the end comes first."""
         self._later.append((monotonic() + delay_s, job))
 
+    def advance(self, by_s: float) -> None:
+        """Have the next round so much sooner; called in a round."""
+        self._sooner_s = by_s
+
     def _run(self) -> None:
         round_at = monotonic() + min(self._first_s, self._every_s)
         while not self._stopping:
@@ -132,7 +137,8 @@ class Background:
             late_s = monotonic() - round_at
             if late_s >= 0 and not self._stopping:
                 _guarded(lambda late_s=late_s: self.round(late_s))  # type: ignore[misc]
-                round_at = max(round_at + self._every_s, monotonic())
+                round_at = max(round_at + self._every_s - self._sooner_s, monotonic())
+                self._sooner_s = 0.0
         self._work_off()
         _guarded(self.farewell)
         self._give_back()

@@ -50,6 +50,10 @@ class HostBeats:
         """
         return None if self._member is None else self._member.hand_over(Entry(number, text))
 
+    def falls_between(self) -> bool:
+        """Tell whether this rank's heartbeats come while the teller waits for the store, so that it misses them."""
+        return self._member is not None and self._member.has_just_missed
+
     def to_tell(self) -> dict[str, bytes]:
         """Return what this rank has to tell beside its own heartbeat, by keys of the store."""
         if self._teller is None:

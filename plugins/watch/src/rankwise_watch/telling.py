@@ -6,6 +6,8 @@ it would without. One that does not has no need of the store, as long as each he
 
 - A heartbeat that has not been told by then is followed by one that its rank sends by itself. So a teller that has died
   or left, is stopped or slow, keeps back nobody's heartbeats for more than two intervals: its silence is its own.
+- A rank whose heartbeat falls between the teller's look and the store's answer would miss it every time, as all have the
+  same interval: after the first time its next one comes sooner.
 - What a rank sends by itself and what is told of it have two keys, and the higher number counts. What is told late
   replaces nothing that is newer, and nobody's last word.
 - A place that is read while it is being written does not fit its checksum, and counts as empty.
@@ -104,11 +106,16 @@ class Page:
 
 
 class Member:
-    """A rank that has a teller."""
+    """A rank that has a teller.
+
+    Attributes:
+        has_just_missed: The last heartbeat before this one has not been told, for the first time in a row.
+    """
 
     def __init__(self, page: Page, place: int) -> None:
         self._page, self._place = page, place
-        self._last = 0
+        self._last, self._was_told = 0, True
+        self.has_just_missed = False
 
     def hand_over(self, entry: Entry) -> int | None:
         """Write a heartbeat.
@@ -117,7 +124,9 @@ class Member:
             How many verdicts the teller has heard; None if this heartbeat is to be sent by the rank itself, as the
             one before has not been told.
         """
-        is_told = self._last != 0 and self._page.told(self._place) == self._last
+        last, is_told = self._last, self._last != 0 and self._page.told(self._place) == self._last
+        self.has_just_missed = last != 0 and not is_told and self._was_told
+        self._was_told = is_told or last == 0
         self._last = entry.number if self._page.put(self._place, entry) else 0
         return self._page.heard() if is_told else None
 

@@ -303,6 +303,8 @@ class Watcher(Background):
             if heard > self._log.count:
                 self._log.catch_up()
             return
+        if self._host_beats is not None and self._host_beats.falls_between():
+            self.advance(self._every_s / 2)
         observed = {rank for ranks in (*awaited.values(), *meetings.values()) for rank in self._observed(ranks)}
         try:
             beats = self._ask_store(text, sorted(observed))
