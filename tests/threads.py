@@ -16,7 +16,7 @@ import pytest
 from rankwise.errors import DistTimeoutError
 from rankwise.testing import local_world
 
-__all__ = ["at_once", "ends_in_time", "on_ranks", "run_local", "soon", "within"]
+__all__ = ["at_once", "ends_in_time", "none_left", "on_ranks", "run_local", "soon", "within"]
 
 
 def run_local(size: int, program: Callable[..., Any], *args: Any, **world: Any) -> list[Any]:
@@ -86,6 +86,17 @@ def ends_in_time(
         if took_s < limit_s:
             return True
     return False
+
+
+@contextmanager
+def none_left(within_s: float) -> Iterator[None]:
+    """Show that all threads end that begin meanwhile: one may still have a last word to say."""
+    before, end = set(threading.enumerate()), time.monotonic() + within_s
+    yield
+    begun = set(threading.enumerate()) - before
+    for thread in begun:
+        thread.join(max(0.0, end - time.monotonic()))
+    assert not [thread for thread in begun if thread.is_alive()]
 
 
 def soon(call: Callable[..., object], *args: object) -> None:

@@ -3,14 +3,13 @@
 import gc
 import os
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import numpy as np
 import pytest
 from tests.processes import forked, wait_until
-from tests.threads import at_once, on_ranks, run_local, soon, within
+from tests.threads import at_once, none_left, on_ranks, run_local, soon, within
 
 import rankwise as dist
 from rankwise import GroupMember, HashStore
@@ -361,7 +360,7 @@ def usage():
     gc.collect()
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
-    return threading.active_count(), len(os.listdir("/proc/self/fd")), pages * 4096
+    return len(os.listdir("/proc/self/fd")), pages * 4096
 
 
 def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
@@ -378,12 +377,12 @@ def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
         at_once(lambda rank: lives(store, rank, count), range(2), PATIENCE_S)
 
     both(50)
-    threads, descriptors, memory = usage()
-    both(300)
+    descriptors, memory = usage()
+    with none_left(PATIENCE_S):
+        both(300)
     after = usage()
-    assert after[0] <= threads
-    assert after[1] == descriptors
-    assert after[2] - memory < 4 << 20
+    assert after[0] == descriptors
+    assert after[1] - memory < 4 << 20
 
 
 def test_a_forked_child_gets_an_error_and_may_begin_anew():

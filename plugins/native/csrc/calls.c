@@ -122,32 +122,46 @@ static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
 /* What goes along with a call; false if it is nothing that a relay knows. */
 static bool calls_load(const Calls *calls, const Given *given, Load *load)
 {
-    int name = given->key.name, rank = calls->members.rank;
+    int name = given->key.name, rank = calls->members.rank, size = calls->members.size;
     *load = (Load){.manner = NOTHING, .root = given->root, .op = given->op, .kind = given->kind};
     if (given->array == NULL)
         return true;
-    load->manner = calls_reduces(given) ? SUMMED : name == BROADCAST ? SENT_BY_ROOT : GATHERED;
+    bool is_root = rank == given->root, spreads = name == BROADCAST || name == SCATTER;
+    load->manner = calls_reduces(given) ? SUMMED : spreads ? SENT_BY_ROOT : GATHERED;
     load->wide = load->manner == SUMMED ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
     load->count = given->whole.count;
-    load->given = name != BROADCAST || rank == given->root;
-    load->taken = name == BROADCAST ? rank != given->root : given->root < 0 || rank == given->root;
+    load->given = !spreads || is_root;
+    load->taken = spreads ? name == SCATTER || !is_root : given->root < 0 || is_root;
     load->gives[0] = load->takes[0] = given->whole;
-    if (name == REDUCE_SCATTER) {
-        load->count = given->whole.count * (size_t)calls->members.size;
+    if (name == REDUCE_SCATTER || name == SCATTER || name == ALL_TO_ALL) { /* each takes its part of what comes */
+        load->count *= (size_t)size;
         load->first = given->whole.count * (size_t)rank;
-        load->given = given->many;
+    }
+    if (name == ALL_TO_ALL) {
+        load->given = load->taken = size;
+        load->stride = load->count;
         memcpy(load->gives, given->parts, sizeof load->gives);
-    } else if (name == ALL_GATHER) {
+        memcpy(load->takes, given->parts + size, (size_t)size * sizeof *load->takes);
+    } else if (given->many > 0 && (name == ALL_GATHER || name == GATHER)) {
         load->taken = given->many;
         memcpy(load->takes, given->parts, sizeof load->takes);
+    } else if (given->many > 0) {
+        load->given = given->many;
+        memcpy(load->gives, given->parts, sizeof load->gives);
     }
     bool alike = true;
-    for (int i = 1; i < given->many; i++)
-        alike = alike && given->parts[i].count == given->parts[0].count;
-    return name != ALL_TO_ALL && name != GATHER && name != SCATTER && alike;
+    for (int i = 0; i < given->many; i++)
+        alike = alike && given->parts[i].count == given->whole.count;
+    return alike;
 }
 
 static const Load calls_nothing = {.manner = NOTHING, .root = -1};
+
+/* Whether a rank knows the sizes of its own parts only, so that others may not send theirs along. */
+static bool calls_may_be_apart(const Given *given)
+{
+    return given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;
+}
 
 /* What the program of a call works on. */
 static Works calls_works(const Given *given)
@@ -161,14 +175,18 @@ static Works calls_works(const Given *given)
 /* Whether what was given may go over the wire, whose rooms are limited. */
 static bool calls_fits(const Calls *calls, const Doing *doing, const Given *given)
 {
-    if (doing->way == PROGRAM) {
+    if (doing->program != NULL) {
         const Works works = calls_works(given);
-        return (calls->relay == NULL || relay_fits(calls->relay, &calls_nothing)) && program_fits((Program *)doing->program, &works);
+        if (!program_fits((Program *)doing->program, &works))
+            return false;
     }
     if (calls->relay != NULL) {
-        Load load;
-        return calls_load(calls, given, &load) && relay_fits(calls->relay, &load);
+        Load load = calls_nothing;
+        bool known = doing->way == PROGRAM || (calls_load(calls, given, &load) && (doing->program != NULL || !calls_may_be_apart(given)));
+        return known && relay_fits(calls->relay, &load);
     }
+    if (doing->way == PROGRAM)
+        return true;
     if (calls->wire == NULL)
         return true;
     size_t nbytes = doing->way == SWAP_REDUCE ? given->whole.count * given->route.item : 0;
@@ -201,6 +219,15 @@ static Ending calls_follow(Calls *calls, const Doing *doing, const Given *given,
     return ending;
 }
 
+/* Have a kind of call send no data along from now on, as others do not either. */
+static Ending calls_keep_apart(Calls *calls, const Doing *doing)
+{
+    PyObject *kept = PyObject_CallMethod(doing->kind, "keep_apart", NULL);
+    Py_XDECREF(kept);
+    plans_forget(&calls->plans);
+    return kept == NULL ? BROKEN : DONE;
+}
+
 /* Carry out a call of several hosts: its data goes with the comparison, or its program follows that. */
 static Ending calls_relay(Calls *calls, const Doing *doing, const Given *given, Call *call, const uint64_t about[RECORD_WORDS])
 {
@@ -208,7 +235,11 @@ static Ending calls_relay(Calls *calls, const Doing *doing, const Given *given, 
     if (doing->way == RELAY)
         calls_load(calls, given, &load); /* which has been looked at before */
     Ending ending = relay_run(calls->relay, call, about, &load, NULL);
-    return ending != DONE || doing->way == RELAY ? ending : calls_follow(calls, doing, given, call);
+    if (ending == DONE && doing->way == RELAY)
+        return DONE;
+    if (ending == APART)
+        ending = doing->program == NULL ? UNLIKE : calls_keep_apart(calls, doing);
+    return ending != DONE ? ending : calls_follow(calls, doing, given, call);
 }
 
 /* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
@@ -268,9 +299,13 @@ static bool calls_find(Calls *calls, const Given *given, Doing *doing)
         return false;
     *doing = plan->doing;
     Py_INCREF(doing->kind);
-    if (doing->way == PROGRAM)
+    bool known = doing->way != PROGRAM && doing->way != RELAY;
+    if (!known) {
         doing->program = PyObject_GetAttrString(doing->kind, "program");
-    bool known = doing->way != PROGRAM || (doing->program != NULL && PyObject_TypeCheck(doing->program, &ProgramType));
+        if (doing->program == Py_None)
+            Py_CLEAR(doing->program);
+        known = doing->program == NULL ? doing->way == RELAY && !PyErr_Occurred() : PyObject_TypeCheck(doing->program, &ProgramType);
+    }
     if (known && calls_fits(calls, doing, given))
         return true;
     calls_drop(doing);

@@ -21,9 +21,9 @@ typedef struct {
     unsigned long long written; /* the parity of what was written last */
 } Call;
 
-/* UNLIKE: the calls differ. UNREADABLE: another rank's memory is. GARBLED: what came is none of such a call. BROKEN: an
-   exception is set. */
-typedef enum { DONE, UNLIKE, UNREADABLE, GARBLED, BROKEN } Ending;
+/* UNLIKE: the calls differ. APART: they are the same, but not all ranks have sent their data along. UNREADABLE: another
+   rank's memory is. GARBLED: what came is none of such a call. BROKEN: an exception is set. */
+typedef enum { DONE, UNLIKE, APART, UNREADABLE, GARBLED, BROKEN } Ending;
 
 typedef struct {
     unsigned char *bytes;

@@ -6,6 +6,8 @@
 enum { RELAY_PIECE = 8192 };
 /* From how many bytes on the interpreter is let go while they are copied or reduced. */
 enum { RELAY_LONG = 64 << 10 };
+/* The words of a record that are the same on all ranks: the number of the call, its digest and how much comes from each. */
+enum { RELAY_WORDS_NBYTES = 24 };
 
 /* ------------------------------------------------------------------ what lies where */
 
@@ -125,8 +127,10 @@ static void relay_read_part(const Relay *relay, const unsigned char *from, const
 static void relay_read(const Relay *relay, const unsigned char *result, const Load *load)
 {
     size_t wide_item = kernels_kind_nbytes(load->wide), at = load->first;
-    for (int i = 0; i < load->taken; at += load->takes[i++].count)
+    for (int i = 0; i < load->taken; i++) {
         relay_read_part(relay, result + at * wide_item, load, load->takes[i]);
+        at += load->stride > 0 ? load->stride : load->takes[i].count;
+    }
 }
 
 /* ------------------------------------------------------------------ on the first ranks */
@@ -180,12 +184,12 @@ static void relay_fill_row(const Relay *relay, unsigned long long parity, const 
             memcpy(data, relay_data_of_rank(relay, place, parity), nbytes);
 }
 
-/* Whether the records of all ranks are the same as this one's. */
+/* Whether all ranks make the same call with as much data along, as far as their own words tell. */
 static bool relay_alike(const Relay *relay)
 {
     for (int host = 0; host < relay->hosts; host++)
         for (int place = 0; place < relay_host_size(relay, host); place++)
-            if (memcmp(relay_row(relay, host) + WIRE_RECORD_NBYTES * (size_t)place, relay->row, WIRE_RECORD_NBYTES) != 0)
+            if (memcmp(relay_row(relay, host) + WIRE_RECORD_NBYTES * (size_t)place, relay->row, RELAY_WORDS_NBYTES) != 0)
                 return false;
     return true;
 }
@@ -260,17 +264,21 @@ static Ending relay_exchange(Relay *relay, Call *call, const uint64_t about[RECO
     return ending;
 }
 
-/* Whether all ranks make the same call. Where data goes along they also give as much of it. */
-static bool relay_same_call(const Relay *relay, const unsigned char *records, const uint64_t about[RECORD_WORDS], const Load *load)
+/* Whether all ranks make the same call, and where data goes along give as much of it; else some have not sent theirs. */
+static Ending relay_same_call(const Relay *relay, const unsigned char *records, const uint64_t about[RECORD_WORDS], const Load *load)
 {
     uint64_t theirs[WIRE_RECORD_NBYTES / 8], balance = 0;
+    bool apart = false;
     for (int rank = 0; rank < relay->size; rank++) {
         memcpy(theirs, records + WIRE_RECORD_NBYTES * (size_t)rank, sizeof theirs);
-        if (theirs[SEQUENCE] != about[SEQUENCE] || theirs[DIGEST] != about[DIGEST] || (load->manner != NOTHING && theirs[COUNT] != about[COUNT]))
-            return false;
+        if (theirs[SEQUENCE] != about[SEQUENCE] || theirs[DIGEST] != about[DIGEST])
+            return UNLIKE;
+        apart = apart || (load->manner != NOTHING && theirs[COUNT] != about[COUNT]);
         balance += theirs[SENT] - theirs[RECEIVED];
     }
-    return balance == 0;
+    if (balance != 0)
+        return UNLIKE;
+    return apart ? APART : DONE;
 }
 
 static Ending relay_carry_out(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records)
@@ -283,8 +291,9 @@ static Ending relay_carry_out(Relay *relay, Call *call, const uint64_t about[REC
         memcpy(records, answer, WIRE_RECORD_NBYTES * (size_t)relay->size);
         return DONE;
     }
-    if (!relay_same_call(relay, answer, about, load))
-        return UNLIKE;
+    ending = relay_same_call(relay, answer, about, load);
+    if (ending != DONE)
+        return ending;
     PyThreadState *let_go = relay_let_go(load);
     relay_read(relay, answer + WIRE_RECORD_NBYTES * (size_t)relay->size, load);
     relay_take_back(let_go);

@@ -38,8 +38,8 @@ typedef struct {
     size_t count;    /* how many elements come from each rank that gives any */
     int given, taken;
     Part gives[MOST_PARTS]; /* what this rank gives, one behind the other, */
-    Part takes[MOST_PARTS]; /* ... and takes likewise, from the `first` element of the result on */
-    size_t first;
+    Part takes[MOST_PARTS]; /* ... and takes, from the `first` element of the result on, one every so many elements; */
+    size_t first, stride;   /* 0 where they lie one behind the other */
 } Load;
 
 extern PyTypeObject RelayType;

@@ -40,6 +40,17 @@ class Draw:
         parts = self.one_of((1, self.size))
         return max(0, self.one_of(_EDGES) // itemsize // parts + int(self.random.integers(-1, 2)))
 
+    def tosses(self) -> bool:
+        """Return heads or tails."""
+        return bool(self.random.integers(2))
+
+    def sizes(self, count: int, parts: int) -> list[int]:
+        """Return how long so many parts are: all alike, all but one, or none like any other."""
+        how = self.one_of(("alike", "alike", "but one", "unlike"))
+        sizes = self.random.permutation(parts) + count if how == "unlike" else np.full(parts, count)
+        sizes[int(self.random.integers(parts))] += how == "but one"
+        return [int(size) for size in sizes]
+
     def values(self, count: int, dtype: Any) -> Any:
         """Return a row of values for each rank."""
         return self.random.integers(0, 4, (self.size, count)).astype(dtype)
@@ -118,12 +129,60 @@ def reduce_scatter(draw: Draw, issue: Callable[..., None]) -> list[tuple[Any, An
     return [(out, expected)]
 
 
+def gather(draw: Draw, issue: Callable[..., None]) -> list[tuple[Any, Any]]:
+    (dtype, _), root, here, in_place = draw.kind(), draw.one_of(range(draw.size)), draw.rank, draw.tosses()
+    sizes = draw.sizes(draw.count(dtype.itemsize), draw.size)
+    rows = draw.values(max(sizes), dtype)
+    expected = [row[:size] for row, size in zip(rows, sizes, strict=True)]
+    parts = [np.zeros_like(part) for part in expected] if here == root else None
+    mine = parts[root] if parts and in_place else expected[here].copy()
+    mine[...] = expected[here]
+    issue(dist.gather, mine, parts, root)
+    if parts is None:
+        mine.fill(1)
+    return list(zip(parts or [], expected if parts else [], strict=True))
+
+
+def scatter(draw: Draw, issue: Callable[..., None]) -> list[tuple[Any, Any]]:
+    (dtype, _), root, here, in_place = draw.kind(), draw.one_of(range(draw.size)), draw.rank, draw.tosses()
+    sizes = draw.sizes(draw.count(dtype.itemsize), draw.size)
+    rows = draw.values(max(sizes), dtype)
+    expected = [row[:size] for row, size in zip(rows, sizes, strict=True)]
+    parts = [part.copy() for part in expected] if here == root else None
+    out = parts[root] if parts and in_place else np.zeros(sizes[here], dtype)
+    issue(dist.scatter, out, parts, root)
+    for part in parts or []:
+        if part is not out:
+            part.fill(1)
+    return [(out, expected[here])]
+
+
+def all_to_all(draw: Draw, issue: Callable[..., None]) -> list[tuple[Any, Any]]:
+    (dtype, _), size, here = draw.kind(), draw.size, draw.rank
+    count, single = draw.count(dtype.itemsize * draw.one_of((1, size))), draw.tosses()
+    flat = [count] * size**2 if single else draw.sizes(count, size**2)
+    sizes = np.reshape(flat, (size, size))
+    values = draw.random.integers(0, 4, (size, size, max(flat))).astype(dtype)
+    mine = [values[here, peer, : sizes[here, peer]].copy() for peer in range(size)]
+    expected = [values[peer, here, : sizes[peer, here]] for peer in range(size)]
+    if single:
+        whole, out = np.concatenate(mine), np.zeros(count * size, dtype)
+        issue(dist.all_to_all_single, out, whole)
+        whole.fill(1)
+        return [(out, np.concatenate(expected))]
+    parts = [np.zeros_like(part) for part in expected]
+    issue(dist.all_to_all, parts, mine)
+    for part in mine:
+        part.fill(1)
+    return list(zip(parts, expected, strict=True))
+
+
 def barrier(draw: Draw, issue: Callable[..., None]) -> list[tuple[Any, Any]]:
     issue(dist.barrier)
     return []
 
 
-CALLS = (all_reduce, reduce, broadcast, all_gather, reduce_scatter, barrier)
+CALLS = (all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, all_to_all, barrier)
 
 
 def make(draw: Draw, rounds: int) -> int:

@@ -23,7 +23,7 @@ from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Plan
-from rankwise_gloo_tcp.collectives.relay import Relayed
+from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, Relayed
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.spread import Spread
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
@@ -174,13 +174,24 @@ def counts(op: str, dtype: np.dtype[Any], reduction: str, table: Table) -> Itera
     return (count for count in sorted(found) if count * max(sizes) < 600_000 or thorough)
 
 
-def call(strategy: Any, op: str, count: int, dtype: np.dtype[Any], reduction: str, root: int) -> None:
-    """Make one rank's call on arrays of `count` elements, or of parts of that many, which are not alike in size.
+def shares(count: int, size: int, alike: bool) -> list[int]:
+    """Return of how many elements each part of so many in all is."""
+    return [count // size if alike else count * (i + 1) // size - count * i // size for i in range(size)]
 
-    Nobody looks at what is in them.
+
+def call(strategy: Any, op: str, sizes: list[int], count: int, kind: tuple[Any, str], root: int) -> Call:
+    """Return one rank's call on arrays of `count` elements, or on parts of these sizes; nobody looks at what is in them.
+
+    Args:
+        strategy: The rank's.
+        op: The operation.
+        sizes: Of the parts.
+        count: Of what has no parts.
+        kind: The dtype, and the name of the reduce op.
+        root: The root.
     """
-    rank, size = strategy.rank, strategy.size
-    parts = [np.empty(count * (i + 1) // size - count * i // size, dtype) for i in range(size)]
+    rank, (dtype, reduction) = strategy.rank, kind
+    parts = [np.empty(each, dtype) for each in sizes]
     array, own = np.empty(count if op in ("broadcast", "all_reduce", "reduce") else 0, dtype), parts[rank]
     how = ReduceOp.PREMUL_SUM(0.5 + rank) if reduction == "PREMUL_SUM" else getattr(ReduceOp, reduction)
     at_root = parts if rank == root else None
@@ -196,16 +207,23 @@ def call(strategy: Any, op: str, count: int, dtype: np.dtype[Any], reduction: st
             op, own, ins=_to_all(parts, own), outs=list(map(np.empty_like, _to_all(parts, own)))
         ),
     }
-    made = calls[op]()
-    along = strategy.prepare(made) if isinstance(strategy, several_hosts.SeveralHosts) else None
-    strategy.comm.note(made, along or strategy.algorithm(made))
+    return calls[op]()
+
+
+def note(strategies: list[Any], calls: list[Call]) -> None:
+    """Note what the ranks of several hosts are about to run: where each decides for itself only what all send along."""
+    ways = [strategy.prepare(made) for strategy, made in zip(strategies, calls, strict=True)]
+    if calls[0].op in EACH_ITS_OWN and (None in ways or len({way.given_nbytes for way in ways}) > 1):
+        ways = [None] * len(ways)
+    for strategy, made, way in zip(strategies, calls, ways, strict=True):
+        strategy.comm.note(made, way or strategy.algorithm(made))
 
 
 def _to_all(parts: list[Any], own: Any) -> list[Any]:
     return [part[: min(part.size, own.size)] for part in parts]
 
 
-def run(all_notes: list[Notes], strategies: list[Any], count: int) -> None:
+def run(all_notes: list[Notes], strategies: list[Any], sizes: list[int]) -> None:
     """Run what the ranks were about to run; what goes with the opening is handed over here."""
     size = len(all_notes)
     if isinstance(all_notes[0].body, Plan):
@@ -215,13 +233,12 @@ def run(all_notes: list[Notes], strategies: list[Any], count: int) -> None:
             contents = [memoryview(bytes(len(offers[peer][rank]))) for peer in range(size)]
             notes.body.take(strategy, contents, DEADLINE)
         return
-    shares = [count * (i + 1) // size - count * i // size for i in range(size)]
     for notes in all_notes:
         if isinstance(notes.body, Relayed):
             assert notes.body.nbytes == all_notes[0].body.nbytes <= along_nbytes([2, 2])
             assert notes.body.given_nbytes == all_notes[0].body.given_nbytes
         else:
-            notes.body(DEADLINE, shares)
+            notes.body(DEADLINE, sizes)
 
 
 def compare(all_notes: list[Notes]) -> None:
@@ -250,30 +267,32 @@ def test_ranks_of_one_host_each_choose_alike(op: str, dtype: np.dtype[Any], redu
                 all_notes = [Notes() for _ in range(size)]
                 comms: list[Any] = [Comm(rank, size, notes) for rank, notes in enumerate(all_notes)]
                 strategies = [BetweenHosts(comm) for comm in comms]
-                for strategy in strategies:
-                    call(strategy, op, count, dtype, reduction, root)
-                run(all_notes, strategies, count)
+                sizes = shares(count, size, alike=False)
+                for comm, strategy in zip(comms, strategies, strict=True):
+                    made = call(strategy, op, sizes, count, (dtype, reduction), root)
+                    comm.note(made, strategy.algorithm(made))
+                run(all_notes, strategies, sizes)
                 compare(all_notes)
 
 
+@pytest.mark.parametrize("alike", [False, True], ids=["", "parts alike"])
 @pytest.mark.parametrize("hosts", HOSTS, ids=str)
 @pytest.mark.parametrize(("op", "dtype", "reduction"), CASES)
 def test_ranks_of_several_hosts_choose_alike(
-    op: str, dtype: np.dtype[Any], reduction: str, hosts: list[list[int]]
+    op: str, dtype: np.dtype[Any], reduction: str, hosts: list[list[int]], alike: bool
 ) -> None:
     size = sum(map(len, hosts))
     host_of = {rank: host for host in hosts for rank in host}
     for count in counts(op, dtype, reduction, MIXED):
-        root = count % size
+        root, sizes = count % size, shares(count, size, alike)
         all_notes = [Notes() for _ in range(size)]
         comms: list[Any] = [Comm(rank, size, notes) for rank, notes in enumerate(all_notes)]
         local: list[Any] = [
             OnHost(host_of[rank].index(rank), len(host_of[rank]), notes) for rank, notes in enumerate(all_notes)
         ]
         strategies = [several_hosts.SeveralHosts(comm, hosts, local[comm.rank]) for comm in comms]
-        for strategy in strategies:
-            call(strategy, op, count, dtype, reduction, root)
-        run(all_notes, strategies, count)
+        note(strategies, [call(strategy, op, sizes, count, (dtype, reduction), root) for strategy in strategies])
+        run(all_notes, strategies, sizes)
         compare(all_notes)
         for host in hosts:
             assert all(all_notes[rank].local == all_notes[host[0]].local for rank in host)

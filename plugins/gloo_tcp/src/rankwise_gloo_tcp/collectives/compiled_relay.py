@@ -16,7 +16,7 @@ from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.compiled_wire import InC
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
-from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits
+from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
@@ -57,10 +57,15 @@ class CompiledSeveralHosts(SeveralHosts):
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
         relayed = super().prepare(call)
+        may_follow = relayed is None or call.op in EACH_ITS_OWN
+        program = noted(call, self, self.calls, self._wires) if may_follow else None
         if relayed is not None:
-            return InC(self, call, WIRE_WAYS["RELAY"], relayed)
-        program = noted(call, self, self.calls, self._wires)
-        return None if program is None else InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
+            return InC(self, call, WIRE_WAYS["RELAY"], relayed, program)
+        if program is None:
+            return None
+        kind = InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
+        kind.keep_apart()
+        return kind
 
     def forget(self) -> None:
         """Forget the kinds of calls."""

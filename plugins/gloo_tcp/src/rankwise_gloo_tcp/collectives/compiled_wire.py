@@ -13,6 +13,7 @@ from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Along, OneShot
+from rankwise_gloo_tcp.collectives.relay import told
 from rankwise_gloo_tcp.collectives.streams import longest_nbytes
 from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
 from rankwise_native import Calls, Program, Relay, Trail, Wire
@@ -114,8 +115,16 @@ class InC(CompiledKind):
         #: The steps of a long call among several hosts.
         self.program = program
         self.fingerprint = call.fingerprint
-        self.about = (*_RECORD.unpack(self.fingerprint.record(strategy.rank, 0)[8:]), 0)
+        self._say(along=True)
         self._op, self._arguments = call.op, ARGUMENTS[call.op]
+
+    def _say(self, along: bool) -> None:
+        self.about = (*_RECORD.unpack(told(self.fingerprint, self._strategy.rank, 0, along)[8:]), 0)
+
+    def keep_apart(self) -> None:
+        """Send no data along from now on: that of all ranks moves after the comparison."""
+        self.way = WIRE_WAYS["PROGRAM"]
+        self._say(along=False)
 
     def bind(self, call: Call) -> Any:
         """Return the call."""

@@ -3,6 +3,10 @@
 Each rank writes its record, and its data behind it, for the first rank of its host. The first ranks exchange what their
 hosts have written, and write all records and the result for the others. Memory and messages are prepared once for the
 group, and the views of a kind of call once for that; so a call that comes again only writes, waits and reads.
+
+In a gather, a scatter and an all_to_all a rank knows the sizes of its own parts only. One whose parts are alike, and
+small, sends its data along; one whose parts are not says so in its record. The data of a call counts if that of all
+ranks has come, of one length. Otherwise it moves after the comparison, and from then on without a try.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ from rankwise.backends import (
     accumulation_dtype,
     anew,
     as_bytes,
+    counts,
     mismatch,
+    same_call,
 )
 from rankwise.backends import derived_collectives as derived
 from rankwise.errors import DistTimeoutError
@@ -38,20 +44,50 @@ from rankwise_gloo_tcp.collectives.tables import along_nbytes
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["RELAYED", "Relay", "Relayed", "travelling", "whom_the_first_awaits"]
+__all__ = [
+    "EACH_ITS_OWN",
+    "RELAYED",
+    "Follow",
+    "Relay",
+    "Relayed",
+    "contributed",
+    "told",
+    "travelling",
+    "whom_the_first_awaits",
+]
 
+#: Those of them in which a rank knows the sizes of its own parts only.
+EACH_ITS_OWN = ("gather", "scatter", "all_to_all")
 #: The collectives whose data may go along.
-RELAYED = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
+RELAYED = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", *EACH_ITS_OWN)
 
 #: How long after a time-out the first rank of a host may still say for whom it waits.
 _HEARD_S = 0.2
 #: How much data goes with every call where the ranks of a host have no board.
 _ANYHOW_NBYTES = 2 << 10
+#: Behind the number and the digest of a call stands how much a rank contributes, with this if it sends nothing along.
+_COUNT = slice(16, 24)
+_APART = 1 << 63
 
 #: Where something goes, and what it is the sum of.
 _Sum: TypeAlias = tuple[Array, Sequence[Array]]
 #: Carries out what all ranks of this host do together, with so many bytes of data along.
 Step = Callable[[int, Deadline], None]
+#: Moves the data of a call, once the calls have been compared; it is told how many elements each rank contributes.
+Follow = Callable[[Call, Deadline, Sequence[int]], None]
+
+
+def told(fingerprint: Fingerprint, rank: int, sequence: int, along: bool) -> bytes:
+    """Return a rank's record of a call, which says where that matters whether its data comes along."""
+    record = fingerprint.record(rank, sequence)
+    if along or fingerprint.op not in EACH_ITS_OWN:
+        return record
+    return record[: _COUNT.start] + (fingerprint.count | _APART).to_bytes(8, "little") + record[_COUNT.stop :]
+
+
+def contributed(records: Sequence[bytes]) -> list[int]:
+    """Return how many elements each rank contributes."""
+    return [count & ~_APART for count in counts(records)]
 
 
 class Relay:
@@ -165,6 +201,11 @@ class Relay:
 class Relayed:
     """One kind of call, whose data goes along if it has any. All views are of the relay's memory.
 
+    Args:
+        relay: The comparison.
+        call: A call of this kind.
+        follow: What moves the data if not all has come along.
+
     Attributes:
         fingerprint: What it is about.
         mine: Where this rank's data goes, array by array.
@@ -176,8 +217,9 @@ class Relayed:
         plan: How the first ranks swap what their hosts have written.
     """
 
-    def __init__(self, relay: Relay, call: Call) -> None:
-        self.fingerprint, self._op = call.fingerprint, call.reduce_op
+    def __init__(self, relay: Relay, call: Call, follow: Follow) -> None:
+        self.fingerprint, self._op, self._follow = call.fingerprint, call.reduce_op, follow
+        self._each_its_own, self._is_apart = call.op in EACH_ITS_OWN, False
         about = self.fingerprint.record(relay.rank, 0)[8:]
         #: What each rank says of the call, behind its number: the same on all.
         self.about, self._relay, self._plain = about, relay, False
@@ -195,7 +237,8 @@ class Relayed:
         """Make the views, and note how much goes along from each host."""
         op, rank, dtype = call.reduce_op, relay.rank, _travels_as(call)
         self._plain = op is not None and op.base is op and dtype == call.array.dtype
-        each, gathers, scatters = call.array.size, call.op == "all_gather", call.op == "reduce_scatter"
+        each, gathers = call.array.size, call.op in ("all_gather", "gather", "all_to_all")
+        scatters = call.op in ("reduce_scatter", "scatter", "all_to_all")
         count = each * relay.size if scatters else each
         self.given_nbytes = count * dtype.itemsize
         self.nbytes = self.given_nbytes * (relay.size if gathers else 1)
@@ -206,23 +249,26 @@ class Relayed:
             for row, host in zip(relay.rows, relay.hosts, strict=True)
         ]
         self.mine = _cut(slot, each, dtype, relay.size if scatters else 1)
-        results = _cut(answer, each if scatters else count, dtype, relay.size if gathers or scatters else 1)
+        results = _cut(answer, each if scatters else count, dtype, relay.size ** (gathers + scatters))
+        if scatters:  # each takes its part of what comes from a rank, or of the sum
+            results = results[rank :: relay.size]
         if gathers:
-            self.result = results
+            self.result = results if call.root in (-1, rank) else []
+            wholes = _cut(answer, count, dtype, relay.size)
             self.of_ranks = [(part, [theirs]) for part, theirs in zip(rows[relay.here], slots, strict=True)]
             for host, parts in zip(relay.hosts, rows, strict=True):
-                self.of_hosts += [(results[peer], [part]) for peer, part in zip(host, parts, strict=True)]
+                self.of_hosts += [(wholes[peer], [part]) for peer, part in zip(host, parts, strict=True)]
             along[:] = [self.given_nbytes * len(host) for host in relay.hosts]
             return
         here, whole = rows[relay.here][0], _cut(answer, count, dtype)[0]
         home = _home(relay, call.root)
         if op is not None:
-            taken = [results[rank]] if scatters else results
-            self.result = taken if call.root in (-1, rank) else []
+            self.result = results if call.root in (-1, rank) else []
             self.of_ranks, self.of_hosts = [(here, slots)], [(whole, [row[0] for row in rows])]
             along[:] = [self.nbytes] * len(relay.hosts)
             return
-        self.mine, self.result = (self.mine, []) if rank == call.root else ([], results)
+        is_root = rank == call.root
+        self.mine, self.result = self.mine if is_root else [], results if scatters or not is_root else []
         self.of_hosts = [(whole, rows[home])]
         if home == relay.here:
             self.of_ranks = [(here, [slots[relay.hosts[home].index(call.root)]])]
@@ -238,16 +284,43 @@ class Relayed:
             return call.array, call.reduce_op
         if call.array is None:
             return None
+        if self._each_its_own:
+            return call
         return ([call.array], []) if call.root == self._relay.rank else ([], [call.array])
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and carry this one out."""
+        if self._each_its_own:
+            self._run_on_trial(given, sequence, deadline)
+            return
         record = sequence.to_bytes(8, "little") + self.about
         sent, received, op = self._taken_apart(given)
-        for view, array in zip(self.mine, sent, strict=True):
-            view[...] = (array if op is None or self._plain else op.accumulator(array)).reshape(-1)
+        self._give(sent, op)
         if self._relay.compare(record, self, deadline) != record * self._relay.size:
             raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
+        self._take(received, op)
+
+    def _run_on_trial(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Carry out a call of ranks of which each knows its own parts only."""
+        array, scatters = [call.array], call.op == "scatter"
+        if not self._is_apart:
+            self._give(call.ins or ([] if scatters else array), None)
+        record = told(self.fingerprint, self._relay.rank, sequence, not self._is_apart)
+        records = self._relay.compare(record, None if self._is_apart else self, deadline)
+        rows = [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
+        if not same_call(rows):
+            raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
+        self._is_apart = self._is_apart or any(row[_COUNT] != record[_COUNT] for row in rows)
+        if self._is_apart:
+            self._follow(call, deadline, contributed(rows))
+        else:
+            self._take(call.outs or (array if scatters else []), None)
+
+    def _give(self, sent: Sequence[Array], op: ReduceOp | None) -> None:
+        for view, array in zip(self.mine, sent, strict=True):
+            view[...] = (array if op is None or self._plain else op.accumulator(array)).reshape(-1)
+
+    def _take(self, received: Sequence[Array], op: ReduceOp | None) -> None:
         for view, array in zip(self.result, received, strict=True):
             if op is None or self._plain:
                 array[...] = view.reshape(array.shape)
@@ -347,7 +420,8 @@ def _spread(local: GlooCommunicator, answer: Array, head: int, nbytes: int, dead
 
 
 def _alike(records: Array) -> bool:
-    return bool((records == records[0]).all())
+    """Tell whether ranks make the same call with as much data along, as far as their own words tell."""
+    return bool((records[:, : _COUNT.stop] == records[0, : _COUNT.stop]).all())
 
 
 def _meet(local: GlooCommunicator, step: AtBoard, nbytes: int, deadline: Deadline) -> None:

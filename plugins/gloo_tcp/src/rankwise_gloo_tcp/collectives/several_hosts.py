@@ -6,25 +6,33 @@ to the first of each other host, and back; small data goes with it. Large data m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
     Call,
     Deadline,
     Prepared,
-    counts,
     mismatch,
     same_call,
 )
 from rankwise.backends import compiled_parts as native
+from rankwise.backends import fitting_algorithm as fitting
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import hierarchy
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
 from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
-from rankwise_gloo_tcp.collectives.relay import RELAYED, Relay, Relayed, travelling
+from rankwise_gloo_tcp.collectives.relay import (
+    EACH_ITS_OWN,
+    RELAYED,
+    Relay,
+    Relayed,
+    contributed,
+    told,
+    travelling,
+)
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.tables import MIXED
 
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["SeveralHosts", "several_hosts"]
+
+#: More than goes along with any call.
+_LARGE_NBYTES = 1 << 62
 
 
 def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
@@ -76,11 +87,13 @@ class SeveralHosts(Strategy):
         return Direct(self.local, deadline)
 
     def _choose(self, call: Call) -> str:
-        """Return the algorithm of a call, by what all ranks know of it."""
-        op, nbytes, parts = call.op, travelling(call), call.ins or call.outs or ()
+        """Return the algorithm of a call, by what all ranks know of it; or by what this one does, which it tells them."""
+        op, parts = call.op, [*(call.ins or ()), *(call.outs or ())]
+        nbytes = call.array.nbytes * self.size if op in EACH_ITS_OWN else travelling(call)
         name = self.comm.selection.choose_mixed(op, nbytes, self.size)
-        if name == "along" and (nbytes > self._relay.along_nbytes or any(part.size != parts[0].size for part in parts)):
-            return MIXED[op][-1].name
+        along_nbytes = nbytes * self.size if op == "all_to_all" else nbytes
+        if name == "along" and (along_nbytes > self._relay.along_nbytes or any(a.size != call.array.size for a in parts)):
+            return fitting(op, _LARGE_NBYTES, self.size, MIXED).name
         return name
 
     # ------------------------------------------------------------------ collectives
@@ -88,7 +101,11 @@ class SeveralHosts(Strategy):
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does small calls of a kind, whose data goes with the comparison."""
         goes_along = call.op == "barrier" or (call.op in RELAYED and self._choose(call) == "along")
-        return Relayed(self._relay, call) if goes_along else None
+        return Relayed(self._relay, call, self._follow) if goes_along else None
+
+    def _follow(self, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+        """Move the data of a call that has not all come along."""
+        self.algorithm(call)(deadline, counts)
 
     def _long(self, call: Call, algorithm: Callable[..., None], *args: Any) -> Long | None:
         """Return an algorithm with what it works on, unless the core's is to be taken."""
@@ -114,7 +131,7 @@ class SeveralHosts(Strategy):
 
     def _straight(self, call: Call, algorithm: Callable[..., None], *args: Any) -> Long | None:
         """Return the same where a rank knows the sizes of its own parts only."""
-        chosen = self.comm.selection.choose_mixed(call.op, 0, self.size)
+        chosen = self.comm.selection.choose_mixed(call.op, _LARGE_NBYTES, self.size)
         return None if chosen == "derived" else Long(self.hosts, self.means, algorithm, args)
 
     def _gather(self, call: Call) -> Long | None:
@@ -144,11 +161,11 @@ class SeveralHosts(Strategy):
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, host by host, and run the collective."""
         fingerprint = call.fingerprint
-        records = self._compare(fingerprint.record(self.rank, sequence), deadline)
+        records = self._compare(told(fingerprint, self.rank, sequence, along=False), deadline)
         rows = [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
         if not same_call(rows):
             raise mismatch(self.comm, fingerprint, sequence, deadline)
-        algorithm(deadline, counts(rows))
+        algorithm(deadline, contributed(rows))
 
     def _compare(self, record: bytes, deadline: Deadline) -> bytes:
         """Give this rank's record to all others, and return all records."""

@@ -72,8 +72,11 @@ MIXED: Table = MappingProxyType(
         # Where all parts are of one size.
         "all_gather": (Choice("along", _ALONG_NBYTES), Choice("hosts")),
         "reduce_scatter": (*_REDUCED_ALONG, Choice("hosts")),
-        # Straight to each rank of the other hosts.
-        **{op: (Choice("hosts", None, 8), Choice("derived")) for op in ("gather", "scatter", "all_to_all")},
+        # Where each rank's parts are of one size; else straight to each rank of the other hosts.
+        **{
+            op: (Choice("along", _ALONG_NBYTES), Choice("hosts", None, 8), Choice("derived"))
+            for op in ("gather", "scatter", "all_to_all")
+        },
     }
 )
 
