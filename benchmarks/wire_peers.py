@@ -10,9 +10,10 @@ Each contender has processes of its own, which also hold a plain socket, and tak
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which
 the call needs, both looking first; the contenders alternate, round by round. Where there are more ranks than
 processors, those of a host share one, as they might on a host of their own. The floor of an `all_reduce` is an
-exchange of the arrays and their sum, that of a barrier an exchange, that of a message or a broadcast and its answer a
-ping-pong; that of the calls in the last line an exchange of what one rank has for one other. Of more ranks only the
-first ones of the first two hosts have plain sockets, send messages and are roots; the others sleep while plain
+exchange of the arrays and their sum, that of a barrier an exchange, that of a message and its answer a ping-pong. So is
+that of a call with a root, which is followed by one with the other root: by itself a call in which nobody waits for
+some of the ranks, as MPI's are, could be made again and again before the first has ended. The floor of the other calls
+is an exchange of what one rank has for one other. Of more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots; the others sleep while plain
 sockets take a turn. Below stands how many times as long each other takes as rankwise, both beside their plain
 sockets: the geometric mean, and the cell where that is least. A contender that is not installed is named with the
 reason. MPICH and torch's gloo may each have an environment of their own, as `scripts/test` and `scripts/test-torch`
@@ -111,14 +112,23 @@ def by_torch_names(dist: Any, rank: int, far: int, array: Any) -> Timed:
 
     size = dist.get_world_size()
     parts = [array + 0 for _ in range(size)]
-    whole, at_root = [array.repeat(size) for _ in range(2)], None if rank else parts
+    whole = [array.repeat(size) for _ in range(2)]
+
+    def to_root() -> None:
+        for root in both:
+            dist.gather(array, parts if rank == root else None, root)
+
+    def from_root() -> None:
+        for root in both:
+            dist.scatter(array, parts if rank == root else None, root)
+
     more = (
-        lambda: dist.reduce(array, 0),
+        lambda: [dist.reduce(array, root) for root in both],
         lambda: dist.all_gather(parts, array),
         lambda: dist.reduce_scatter(array, parts),
         lambda: dist.all_to_all_single(*whole),
-        lambda: dist.gather(array, at_root, 0),
-        lambda: dist.scatter(array, at_root, 0),
+        to_root,
+        from_root,
     )
     return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier, *more), strict=True))
 
@@ -141,14 +151,18 @@ def by_mpi(rank: int, far: int, array: Any) -> Timed:
             comm.Bcast(array, root)
 
     whole, other = (np.zeros(comm.size * array.size, array.dtype) for _ in range(2))
-    at_root = None if rank else whole
+
+    def reduce_to_root() -> None:
+        for root in both:
+            comm.Reduce(MPI.IN_PLACE if rank == root else array, array if rank == root else None, root=root)
+
     more = (
-        lambda: comm.Reduce(array if rank else MPI.IN_PLACE, None if rank else array),
+        reduce_to_root,
         lambda: comm.Allgather(array, whole),
         lambda: comm.Reduce_scatter_block(whole, array),
         lambda: comm.Alltoall(whole, other),
-        lambda: comm.Gather(array, at_root),
-        lambda: comm.Scatter(at_root, array),
+        lambda: [comm.Gather(array, whole if rank == root else None, root) for root in both],
+        lambda: [comm.Scatter(whole if rank == root else None, array, root) for root in both],
     )
     reduce = lambda: comm.Allreduce(MPI.IN_PLACE, array)  # noqa: E731
     return dict(zip(CALLS, (reduce, message, broadcast, comm.Barrier, *more), strict=True))
@@ -212,8 +226,13 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
                 floor.reduce,
                 floor.answer,
                 floor.answer,
-                *[floor.exchange, floor.reduce] * 2,
-                *[floor.exchange] * 3,
+                floor.exchange,
+                floor.answer,
+                floor.exchange,
+                floor.reduce,
+                floor.exchange,
+                floor.answer,
+                floor.answer,
             )
             timed.insert(0, dict(zip(CALLS, plain, strict=True)))
         count = max(2, min(200, (4 << 20) // max(nbytes, 1)))

@@ -166,7 +166,7 @@ static bool calls_may_be_apart(const Given *given)
 /* What the program of a call works on. */
 static Works calls_works(const Given *given)
 {
-    Works works = {.bases = {swaps_whole(given->array)}, .count = 1 + given->many};
+    Works works = {.bases = {{given->array, given->whole}}, .count = 1 + given->many};
     for (int i = 0; i < given->many; i++)
         works.bases[1 + i] = (Owned){given->owners[i], given->parts[i]};
     return works;

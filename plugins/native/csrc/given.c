@@ -296,10 +296,13 @@ bool given_take_all_to_all_single(const Members *members, PyObject *const *args,
     Part outs[MOST_PARTS], ins[MOST_PARTS];
     int size = members->size;
     PyArrayObject *out = arguments_plain(args[0], true), *in = arguments_plain(args[1], false);
-    return out != NULL && in != NULL && PyArray_NDIM(in) != 0 && PyArray_NDIM(out) != 0 && PyArray_DIM(in, 0) % size == 0 &&
-           PyArray_DIM(out, 0) % size == 0 && given_begin(given, ALL_TO_ALL, 0, in) &&
-           given_take_cut(given, members, in, PyArray_SIZE(in) / size, ins) && given_take_cut(given, members, out, PyArray_SIZE(out) / size, outs) &&
-           given_trade_parts(members, given, outs, ins);
+    if (out == NULL || in == NULL || PyArray_NDIM(in) == 0 || PyArray_NDIM(out) == 0 || PyArray_DIM(in, 0) % size != 0 ||
+        PyArray_DIM(out, 0) % size != 0 || !given_begin(given, ALL_TO_ALL, 0, in) ||
+        !given_take_cut(given, members, in, PyArray_SIZE(in) / size, ins) ||
+        !given_take_cut(given, members, out, PyArray_SIZE(out) / size, outs))
+        return false;
+    given->whole = ins[members->rank]; /* which is the array of such a call */
+    return given_trade_parts(members, given, outs, ins);
 }
 
 /* Take an array, at the root a list of one for each rank, and who that is. */

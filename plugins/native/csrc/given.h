@@ -26,7 +26,7 @@ typedef struct {
     Kind kind;
     Op op;
     int root;             /* -1 where there is none */
-    PyArrayObject *array; /* this rank's contribution; NULL for a barrier */
+    PyArrayObject *array; /* this rank's contribution, or what that is part of; NULL for a barrier */
     Part whole;           /* ... all of it */
     PyObject *held[MOST_NUMBERS];
     int holds;
