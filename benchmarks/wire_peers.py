@@ -10,14 +10,14 @@ Each contender has processes of its own, which also hold a plain socket, and tak
 meanwhile meets both. So a cell is the median of the ratios, turn by turn, to plain sockets that do the least which
 the call needs, both looking first; the contenders alternate, round by round. Where there are more ranks than
 processors, those of a host share one, as they might on a host of their own. The floor of an `all_reduce` is an
-exchange of the arrays and their sum, that of a barrier an exchange, that of a message and its answer a ping-pong. So is
-that of a call with a root, which is followed by one with the other root: by itself a call in which nobody waits for
-some of the ranks, as MPI's are, could be made again and again before the first has ended. The floor of the other calls
-is an exchange of what one rank has for one other. Of more ranks only the first ones of the first two hosts have plain sockets, send messages and are roots; the others sleep while plain
-sockets take a turn. Below stands how many times as long each other takes as rankwise, both beside their plain
-sockets: the geometric mean, and the cell where that is least. A contender that is not installed is named with the
-reason. MPICH and torch's gloo may each have an environment of their own, as `scripts/test` and `scripts/test-torch`
-make them.
+exchange of the arrays and their sum, that of a barrier an exchange, that of a message and its answer a ping-pong. So
+is that of a call with a root, which is followed by one with the other root: by itself a call in which nobody waits
+for some of the ranks, as MPI's are, could be made again and again before the first has ended. The floor of the other
+calls is an exchange of what one rank has for one other. Of more ranks only the first ones of the first two hosts have
+plain sockets, send messages and are roots; the others sleep while plain sockets take a turn. Below stands how many
+times as long each other takes as rankwise, both beside their plain sockets: the geometric mean, and the cell where
+that is least. A contender that is not installed is named with the reason. MPICH and torch's gloo may each have an
+environment of their own, as `scripts/test` and `scripts/test-torch` make them.
 """
 
 from __future__ import annotations

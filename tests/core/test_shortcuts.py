@@ -60,6 +60,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "barrier": (),
     "all_gather": ([OTHER], ONE),
     "all_gather_single": (OTHER, ONE),
+    "gather": (ONE, [OTHER], 0),
+    "scatter": (OTHER, [ONE], 0),
     "reduce_scatter": (OTHER, [ONE], SUM),
     "reduce_scatter_single": (OTHER, ONE, SUM),
     "all_to_all": ([OTHER], [ONE]),

@@ -97,9 +97,7 @@ def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
 # Most calls of most programs are alike: synchronous, on a plain array of a common dtype, in a healthy group. For these
 # a communicator may offer a callable for each operation. The public call hands it the program's own arguments,
 # unchecked, before it does anything else; the callable then does all that the public call does, or says that it did
-# nothing, and the call takes the slow path. `rankwise.backends.fast_calls` has those of any communicator that keeps
-# something for each kind of call, so that few backends need to know of them. The first call of a group goes the
-# slow path and has them made: many groups have none.
+# nothing, and the call takes the slow path. The first call of a group does, and has them made: many groups have none.
 #
 # A shortcut returns false, and has changed nothing, whenever anything is out of the ordinary: an argument that is not
 # exactly what it expects, or that the capability table refuses; a group that has failed; a thread that has an open
@@ -131,10 +129,6 @@ def _nothing(*args: Any) -> bool:
     return False
 
 
-def _nothing_received(*args: Any) -> None:
-    """Do nothing, and say so."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shortcuts:
     """One callable for each operation, called by the public function of that name with its array arguments.
@@ -146,11 +140,11 @@ class Shortcuts:
         broadcast: Takes array and the root's group rank.
         reduce: Takes array, reduce op and the root's group rank.
         all_gather: Takes the list of output arrays and the input array.
-        all_gather_single: Takes output and input array.
+        gather, scatter: Take array, the root's list of arrays, elsewhere None, and the root's group rank.
         reduce_scatter: Takes the output array, the list of input arrays and the reduce op.
         reduce_scatter_single: Takes output array, input array and reduce op.
         all_to_all: Takes the lists of output and input arrays.
-        all_to_all_single: Takes output and input array, in equal parts.
+        all_gather_single, all_to_all_single: Take output and input array, in equal parts.
         barrier: Takes nothing.
         send: Takes array, global rank and tag.
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
@@ -160,6 +154,8 @@ class Shortcuts:
     broadcast: Callable[[Any, int, Timeout | None], bool] = _nothing
     reduce: Callable[[Any, Any, int, Timeout | None], bool] = _nothing
     all_gather: Callable[[Any, Any, Timeout | None], bool] = _nothing
+    gather: Callable[[Any, Any, int, Timeout | None], bool] = _nothing
+    scatter: Callable[[Any, Any, int, Timeout | None], bool] = _nothing
     all_gather_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
     reduce_scatter: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing
     reduce_scatter_single: Callable[[Any, Any, Any, Timeout | None], bool] = _nothing
@@ -167,4 +163,4 @@ class Shortcuts:
     all_to_all_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
     barrier: Callable[[Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
-    recv: Callable[[Any, Any, Any], int | None] = _nothing_received
+    recv: Callable[[Any, Any, Any], int | None] = lambda *args: None

@@ -249,6 +249,8 @@ def gather(
         if (pg := resolve(group, "gather")) is None:
             return None
         root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
+        if not async_op and pg.shortcuts.gather(tensor, gather_list, root, timeout):
+            return None
         array = check.input_array(pg, "gather", "tensor", tensor)
         parts = check.root_list(pg, "gather", "gather_list", gather_list, root, writable=True)
         if parts is not None:
@@ -311,6 +313,8 @@ def scatter(
         if (pg := resolve(group, "scatter")) is None:
             return None
         root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
+        if not async_op and pg.shortcuts.scatter(tensor, scatter_list, root, timeout):
+            return None
         array = check.output_array(pg, "scatter", "tensor", tensor)
         parts = check.root_list(pg, "scatter", "scatter_list", scatter_list, root, writable=False)
         if parts is not None:

@@ -375,6 +375,8 @@ WHOLE(reduce_scatter, 3)
 WHOLE(reduce_scatter_single, 3)
 WHOLE(all_to_all, 2)
 WHOLE(all_to_all_single, 2)
+WHOLE(gather, 3)
+WHOLE(scatter, 3)
 WHOLE(barrier, 0)
 
 /* Do what a call of this name has to do but for its turn and the recorder; false if it is left to Python. */
@@ -556,6 +558,8 @@ static PyMethodDef methods[] = {
     FAST(reduce_scatter_single),
     FAST(all_to_all),
     FAST(all_to_all_single),
+    FAST(gather),
+    FAST(scatter),
     FAST(barrier),
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
     {"compare", (PyCFunction)calls_compare, METH_VARARGS, "Compare the calls of ranks on several hosts."},

@@ -180,7 +180,7 @@ def shares(count: int, size: int, alike: bool) -> list[int]:
 
 
 def call(strategy: Any, op: str, sizes: list[int], count: int, kind: tuple[Any, str], root: int) -> Call:
-    """Return one rank's call on arrays of `count` elements, or on parts of these sizes; nobody looks at what is in them.
+    """Return one rank's call on arrays of `count` elements, or on parts of these sizes, with anything in them.
 
     Args:
         strategy: The rank's.

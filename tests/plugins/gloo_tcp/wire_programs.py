@@ -231,6 +231,8 @@ def modules_of_warm_calls() -> list[str]:
         lambda: dist.all_gather_single(whole, array),
         lambda: dist.reduce_scatter(array, parts),
         lambda: dist.reduce_scatter_single(array, whole),
+        lambda: dist.gather(array, parts if dist.get_rank() == 2 else None, 2),
+        lambda: dist.scatter(array, parts if dist.get_rank() == 1 else None, 1),
         lambda: dist.all_to_all(list(np.zeros((4, 4), np.float32)), parts),
         lambda: dist.all_to_all_single(np.zeros_like(whole), whole),
         dist.barrier,

@@ -6,8 +6,8 @@ it would without. One that does not has no need of the store, as long as each he
 
 - A heartbeat that has not been told by then is followed by one that its rank sends by itself. So a teller that has died
   or left, is stopped or slow, keeps back nobody's heartbeats for more than two intervals: its silence is its own.
-- A rank whose heartbeat falls between the teller's look and the store's answer would miss it every time, as all have the
-  same interval: after the first time its next one comes sooner.
+- A rank whose heartbeat falls between the teller's look and the store's answer would miss it every time, as all have
+  the same interval: after the first time its next one comes sooner.
 - What a rank sends by itself and what is told of it have two keys, and the higher number counts. What is told late
   replaces nothing that is newer, and nobody's last word.
 - A place that is read while it is being written does not fit its checksum, and counts as empty.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,10 +72,7 @@ ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "barrier": lambda call: (),
 }
 #: The calls whose public functions are compiled too.
-PUBLIC = (
-    *(name for name in ARGUMENTS if name not in ("gather", "scatter")),
-    *("all_gather_single", "reduce_scatter_single", "all_to_all_single"),
-)
+PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
@@ -121,15 +118,13 @@ class CompiledHost(OneHost):
         return Shortcuts(**found)
 
 
-def served(
-    calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator, names: Collection[str] = PUBLIC
-) -> dict[str, Any]:
-    """Have these calls serve a group, and return its public calls of these names; nothing where it notes in Python."""
+def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator) -> dict[str, Any]:
+    """Have these calls serve a group, and return its public calls by name; nothing where it notes in Python."""
     if not isinstance(group.trail, Trail):
         return {}
     hooks.group = group
     calls.serve(group.trail, group.collected, comm._sequence)
-    return {name: getattr(calls, name) for name in names}
+    return {name: getattr(calls, name) for name in PUBLIC}
 
 
 class CompiledKind:

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledSeveralHosts", "is_possible"]
 
-_PUBLIC = (
-    *("all_reduce", "broadcast", "reduce", "barrier"),
-    *("all_gather", "all_gather_single", "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single"),
-)
 _NO_STEP = (0, 0, 0, 0, 0)
 
 
@@ -73,7 +69,7 @@ class CompiledSeveralHosts(SeveralHosts):
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return the fast path of a group's plain calls, in C, and of messages where its ranks are few."""
-        found = served(self.calls, self._hooks, group, self.comm, _PUBLIC)
+        found = served(self.calls, self._hooks, group, self.comm)
         if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
             wire = make_wire(self.comm, Opening(self.comm.engine, self.rank, self.size), range(self.size), self._hooks)
             wire.serve(group.trail)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts, reducing
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, PUBLIC, CompiledKind, served
+from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, served
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
@@ -79,7 +79,7 @@ class CompiledBetweenHosts(BetweenHosts):
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return the fast path of a group's plain calls and messages, in C."""
-        found = served(self.calls, self._hooks, group, self.comm, PUBLIC)
+        found = served(self.calls, self._hooks, group, self.comm)
         if isinstance(group.trail, Trail):
             self.carrier.serve(group.trail)
             found.update(send=self.carrier.send, recv=self.carrier.recv)

@@ -87,12 +87,13 @@ class SeveralHosts(Strategy):
         return Direct(self.local, deadline)
 
     def _choose(self, call: Call) -> str:
-        """Return the algorithm of a call, by what all ranks know of it; or by what this one does, which it tells them."""
+        """Return the algorithm of a call, by what all ranks know of it, or this one alone, which tells them."""
         op, parts = call.op, [*(call.ins or ()), *(call.outs or ())]
         nbytes = call.array.nbytes * self.size if op in EACH_ITS_OWN else travelling(call)
         name = self.comm.selection.choose_mixed(op, nbytes, self.size)
         along_nbytes = nbytes * self.size if op == "all_to_all" else nbytes
-        if name == "along" and (along_nbytes > self._relay.along_nbytes or any(a.size != call.array.size for a in parts)):
+        is_along = along_nbytes <= self._relay.along_nbytes and all(part.size == call.array.size for part in parts)
+        if name == "along" and not is_along:
             return fitting(op, _LARGE_NBYTES, self.size, MIXED).name
         return name
 
