@@ -95,13 +95,14 @@ def begin_often(count: int, times: int, preload: list[str]) -> None:
     import subprocess
 
     troubles = []
-    for _ in range(times):
+    for done in range(1, times + 1):
         try:
             troubles.append(trouble(begin(count, preload), count))
         except subprocess.TimeoutExpired:
             troubles.append(f"not done within {TIMEOUT_S} s")
-    why = next(filter(None, troubles), "")
-    print(f"{count} ranks: {troubles.count('')} of {times} beginnings worked{why and f'; {why}'}", flush=True)
+        if done in (*range(50, times, 50), times):  # it may take long
+            why = next(filter(None, troubles), "")
+            print(f"{count} ranks: {troubles.count('')} of {done} beginnings worked{why and f'; {why}'}", flush=True)
 
 
 def main() -> None:

@@ -308,12 +308,14 @@ def gather(hosts: Hosts, by: Means, array: Array, outs: Sequence[Array] | None, 
 
 
 def scatter(hosts: Hosts, by: Means, array: Array, ins: Sequence[Array] | None, root: int) -> None:
-    """Copy a part of what one rank has to each: at the board of its host, and straight to all ranks of other hosts."""
+    """Copy a part of what one rank has to each: straight to all ranks of other hosts, which take it in while the root is
+    at the board of its host.
+    """
     here, between = _around(hosts, root)
-    if root in here:
-        by.on_host(Call("scatter", array, root=here.index(root), ins=ins and [ins[rank] for rank in here]))
     if between is not None and (lanes := _lanes(between, root, array, ins)):
         by.exchange(between, lanes if ins else {}, {} if ins else lanes)
+    if root in here:
+        by.on_host(Call("scatter", array, root=here.index(root), ins=ins and [ins[rank] for rank in here]))
 
 
 def _around(hosts: Hosts, root: int) -> tuple[Sequence[int], Subset | None]:

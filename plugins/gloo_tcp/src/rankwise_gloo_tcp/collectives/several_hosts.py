@@ -34,7 +34,7 @@ from rankwise_gloo_tcp.collectives.relay import (
     travelling,
 )
 from rankwise_gloo_tcp.collectives.strategy import Strategy
-from rankwise_gloo_tcp.collectives.tables import MIXED
+from rankwise_gloo_tcp.collectives.tables import MIXED, of_one_rank
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -91,9 +91,8 @@ class SeveralHosts(Strategy):
         op, parts = call.op, [*(call.ins or ()), *(call.outs or ())]
         nbytes = call.array.nbytes * self.size if op in EACH_ITS_OWN else travelling(call)
         name = self.comm.selection.choose_mixed(op, nbytes, self.size)
-        along_nbytes = nbytes * self.size if op == "all_to_all" else nbytes
-        is_along = along_nbytes <= self._relay.along_nbytes and all(part.size == call.array.size for part in parts)
-        if name == "along" and not is_along:
+        fits = nbytes <= of_one_rank(op, self._relay.along_nbytes, self.size)
+        if name == "along" and not (fits and all(part.size == call.array.size for part in parts)):
             return fitting(op, _LARGE_NBYTES, self.size, MIXED).name
         return name
 

@@ -14,7 +14,7 @@ from rankwise.backends import AlgorithmChoice as Choice
 from rankwise.backends import Explanation, Stage, derived_algorithm
 from rankwise.backends import fitting_algorithm as fitting
 
-__all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain"]
+__all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain", "of_one_rank"]
 
 #: How much data goes with the comparison of the calls at the most where hosts have several ranks: among a few hosts,
 #: each of which says how long its data is, and among more.
@@ -126,6 +126,11 @@ def along_nbytes(hosts: Sequence[int]) -> int:
     return max(_ALONG_MANY_NBYTES, min(_ALONG_NBYTES, in_a_row, at_a_board) & -64)
 
 
+def of_one_rank(op: str, nbytes: int, size: int) -> int:
+    """Return how long the data of a call may be if so much goes along: the parts of all ranks do for an all_to_all."""
+    return nbytes // size if op == "all_to_all" else nbytes
+
+
 def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
     """Say which algorithm `op` takes on `nbytes` bytes among so many ranks on each host.
 
@@ -137,7 +142,7 @@ def explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:
     elif len(hosts) == 1:
         table = _on_one_host(op, size)
     else:
-        most = along_nbytes(hosts)
+        most = of_one_rank(op, along_nbytes(hosts), size)
         table = NETWORK[op] if len(hosts) == size else [_within(choice, most) for choice in MIXED[op]]
     taken = fitting(op, nbytes, size, {op: tuple(table)})
     derived = len(hosts) > 1 and taken.name in ("derived", "direct")
@@ -160,6 +165,9 @@ def _stages(name: str, op: str, nbytes: int, hosts: int, each: int) -> tuple[Sta
         swap = {
             "broadcast": Stage("broadcast", "flat", hosts, nbytes),
             "all_gather": Stage("all_gather", "direct", hosts, nbytes),
+            "gather": Stage("all_gather", "direct", hosts, nbytes),
+            "scatter": Stage("broadcast", "flat", hosts, nbytes),
+            "all_to_all": Stage("all_gather", "direct", hosts, nbytes * hosts * each),
             "barrier": records,
         }
         told = swap.get(op, Stage("all_gather", "direct", hosts, nbytes * hosts))
