@@ -111,6 +111,14 @@ class CallKind(Protocol):
     about: tuple[int, int, int, int, int]
     fetch_count: int
 
+class KindBetweenHosts(CallKind, Protocol):
+    """One kind of call among several hosts: what follows the comparison of the calls, where not all goes along."""
+
+    program: Program | None
+
+    def keep_apart(self) -> None:
+        """Send no data along from now on, as others do not either."""
+
 class CallHooks(Protocol):
     """What compiled calls leave to Python; the kinds are those that `learn` has returned."""
 

@@ -308,9 +308,7 @@ def gather(hosts: Hosts, by: Means, array: Array, outs: Sequence[Array] | None, 
 
 
 def scatter(hosts: Hosts, by: Means, array: Array, ins: Sequence[Array] | None, root: int) -> None:
-    """Copy a part of what one rank has to each: straight to all ranks of other hosts, which take it in while the root is
-    at the board of its host.
-    """
+    """Copy a part of what one rank has to each: straight to all ranks of other hosts, then at the board of its own."""
     here, between = _around(hosts, root)
     if between is not None and (lanes := _lanes(between, root, array, ins)):
         by.exchange(between, lanes if ins else {}, {} if ins else lanes)
