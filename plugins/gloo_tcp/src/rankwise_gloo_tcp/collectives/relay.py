@@ -78,7 +78,7 @@ Follow = Callable[[Call, Deadline, Sequence[int]], None]
 
 
 def told(fingerprint: Fingerprint, rank: int, sequence: int, along: bool) -> bytes:
-    """Return a rank's record of a call, which says where that matters whether its data comes along."""
+    """Return a rank's record of a call, which says where that matters whether its data is sent along."""
     record = fingerprint.record(rank, sequence)
     if along or fingerprint.op not in EACH_ITS_OWN:
         return record
