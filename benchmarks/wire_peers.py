@@ -26,7 +26,6 @@ import argparse
 import fcntl
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -40,6 +39,7 @@ from typing import Any
 
 import numpy as np
 import plain_sockets
+from contenders import CONTENDERS, commands, missing
 from namespaces import write_secret
 from two_hosts import Hosts, forbidden
 
@@ -49,7 +49,11 @@ CALLS = (
 )
 #: What is timed unless something else is asked for.
 USUAL = CALLS[:4]
-CONTENDERS = ("rankwise", "rankwise in Python", "gloo", "Open MPI", "MPICH")
+#: What plain sockets do for as little as a call needs; for the others they exchange what one rank has for one other.
+FLOORS = {
+    **dict.fromkeys(("all_reduce", "reduce_scatter"), "reduce"),
+    **dict.fromkeys(("message", "broadcast", "reduce", "gather", "scatter"), "answer"),
+}
 _LIMIT_S = 240
 #: How much a plain socket is given at a time: all of 1 MiB in one go takes twice as long.
 _TURN_NBYTES = 256 << 10
@@ -113,22 +117,13 @@ def by_torch_names(dist: Any, rank: int, far: int, array: Any) -> Timed:
     size = dist.get_world_size()
     parts = [array + 0 for _ in range(size)]
     whole = [array.repeat(size) for _ in range(2)]
-
-    def to_root() -> None:
-        for root in both:
-            dist.gather(array, parts if rank == root else None, root)
-
-    def from_root() -> None:
-        for root in both:
-            dist.scatter(array, parts if rank == root else None, root)
-
     more = (
         lambda: [dist.reduce(array, root) for root in both],
         lambda: dist.all_gather(parts, array),
         lambda: dist.reduce_scatter(array, parts),
         lambda: dist.all_to_all_single(*whole),
-        to_root,
-        from_root,
+        lambda: [dist.gather(array, parts if rank == root else None, root) for root in both],
+        lambda: [dist.scatter(array, parts if rank == root else None, root) for root in both],
     )
     return dict(zip(CALLS, (lambda: dist.all_reduce(array), message, broadcast, dist.barrier, *more), strict=True))
 
@@ -222,19 +217,7 @@ def work(who: str, names: list[str], sizes: list[int], turns: int, size: int, fa
         calls = calls_of(nbytes)
         quiet, timed = Quiet(turn_file, rank, floor is not None), [calls]
         if floor is not None:
-            plain = (
-                floor.reduce,
-                floor.answer,
-                floor.answer,
-                floor.exchange,
-                floor.answer,
-                floor.exchange,
-                floor.reduce,
-                floor.exchange,
-                floor.answer,
-                floor.answer,
-            )
-            timed.insert(0, dict(zip(CALLS, plain, strict=True)))
+            timed.insert(0, {name: getattr(floor, FLOORS.get(name, "exchange")) for name in CALLS})
         count = max(2, min(200, (4 << 20) // max(nbytes, 1)))
         for turn in range(turns + 1):  # the first is for warming up
             for name in names:
@@ -267,82 +250,6 @@ def together(floor: Floor | None, calls: Timed) -> None:
         floor.exchange()
     if calls:
         calls["barrier"]()
-
-
-def missing(who: str, python: str) -> str:
-    """Return why a contender cannot take part with a Python; empty if it can."""
-    if shutil.which(python) is None:
-        return f"there is no {python}"
-    module = {"gloo": "torch", "rankwise": "rankwise_native", "rankwise in Python": "rankwise"}.get(who, "mpi4py")
-    looked = subprocess.run([python, "-c", f"import numpy, {module}"], capture_output=True, timeout=120, check=False)
-    if looked.returncode:
-        return f"{module} is not installed for {python}"
-    if "MPI" not in who:
-        return ""
-    if _mpiexec(python) is None:
-        return f"there is no mpiexec beside {python}"
-    told = subprocess.run([str(_mpiexec(python)), "--version"], capture_output=True, text=True, timeout=60).stdout
-    ours = ("Open MPI" in told or "OpenRTE" in told) == (who == "Open MPI")
-    return "" if ours else f"the mpiexec beside {python} is not {who}'s"
-
-
-def _mpiexec(python: str) -> str | None:
-    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")]))
-
-
-def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folder: Path) -> list[list[str]]:
-    """Return the command lines that start the ranks of a contender."""
-    of_each = size // len(hosts.names) if hosts else size
-    if "MPI" not in who:
-        return [
-            hosts.command(rank // of_each, *kept(size, rank // of_each), *program) if hosts else program
-            for rank in range(size)
-        ]
-    words = [str(_mpiexec(program[0])), "-n", str(size)]
-    agent = folder / "agent"  # starts a command on another host, as ssh would
-    if hosts:
-        # Open MPI takes hosts of one name for one host, on which it starts all ranks.
-        cases = "".join(
-            f"{address}) exec ip netns exec {name} {' '.join(kept(size, host))} "
-            f'unshare --uts sh -c "hostname {name}; $*";; '
-            for host, (address, name) in enumerate(zip(hosts.addresses, hosts.names, strict=True))
-        )
-        agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')
-        agent.chmod(0o755)
-    if who == "Open MPI":
-        words += ["--map-by", f"ppr:{of_each}:node" if hosts else ":oversubscribe", "--bind-to", "none"]
-        words += ["--mca", "btl", "tcp,sm,self" if hosts and of_each > 1 else "tcp,self", "--mca", "pml", "ob1"]
-        words += ["--mca", "mpi_yield_when_idle", str(int(size > (os.cpu_count() or 1)))]
-        if hosts:
-            words += [
-                "--host",
-                ",".join(f"{address}:{of_each}" for address in hosts.addresses),
-                "--mca",
-                "plm_rsh_agent",
-                str(agent),
-            ]
-            words += ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"]
-            words += ["-x", "MASTER_ADDR"]
-    elif hosts:
-        words += [
-            "-launcher",
-            "rsh",
-            "-launcher-exec",
-            str(agent),
-            "-hosts",
-            ",".join(hosts.addresses),
-            "-ppn",
-            str(of_each),
-            "-iface",
-            "eth0",
-        ]
-    return [hosts.command(0, *kept(size, 0), *words, *program) if hosts else [*words, *program]]
-
-
-def kept(size: int, host: int) -> list[str]:
-    """Return what keeps a host's ranks to one processor, where there are more ranks than processors."""
-    processors = os.cpu_count() or 1
-    return ["taskset", "-c", str(host % processors)] if size > processors else []
 
 
 def measured(

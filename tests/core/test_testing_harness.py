@@ -21,7 +21,6 @@ from rankwise_testing import RankFailedError, RankPool, origins, run_ranks
 from rankwise_testing.origins import kept_origins
 
 PATIENCE_S = 20.0
-
 LEEWAY_S = 2.0
 
 

@@ -119,6 +119,21 @@ static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
     }
 }
 
+/* Say which arrays hold what this rank gives and takes, where it has one for each rank. */
+static void calls_load_parts(const Given *given, int size, Load *load)
+{
+    int name = given->key.name;
+    bool gives = name == ALL_TO_ALL || name == REDUCE_SCATTER || name == SCATTER, takes = !gives || name == ALL_TO_ALL;
+    if (gives) {
+        load->given = size;
+        memcpy(load->gives, given->parts, (size_t)size * sizeof *load->gives);
+    }
+    if (takes) { /* of an all_to_all behind what this rank gives */
+        load->taken = size;
+        memcpy(load->takes, given->parts + given->many - size, (size_t)size * sizeof *load->takes);
+    }
+}
+
 /* What goes along with a call; false if it is nothing that a relay knows. */
 static bool calls_load(const Calls *calls, const Given *given, Load *load)
 {
@@ -137,18 +152,10 @@ static bool calls_load(const Calls *calls, const Given *given, Load *load)
         load->count *= (size_t)size;
         load->first = given->whole.count * (size_t)rank;
     }
-    if (name == ALL_TO_ALL) {
-        load->given = load->taken = size;
+    if (name == ALL_TO_ALL)
         load->stride = load->count;
-        memcpy(load->gives, given->parts, sizeof load->gives);
-        memcpy(load->takes, given->parts + size, (size_t)size * sizeof *load->takes);
-    } else if (given->many > 0 && (name == ALL_GATHER || name == GATHER)) {
-        load->taken = given->many;
-        memcpy(load->takes, given->parts, sizeof load->takes);
-    } else if (given->many > 0) {
-        load->given = given->many;
-        memcpy(load->gives, given->parts, sizeof load->gives);
-    }
+    if (given->many > 0)
+        calls_load_parts(given, size, load);
     bool alike = true;
     for (int i = 0; i < given->many; i++)
         alike = alike && given->parts[i].count == given->whole.count;
@@ -156,12 +163,6 @@ static bool calls_load(const Calls *calls, const Given *given, Load *load)
 }
 
 static const Load calls_nothing = {.manner = NOTHING, .root = -1};
-
-/* Whether a rank knows the sizes of its own parts only, so that others may not send theirs along. */
-static bool calls_may_be_apart(const Given *given)
-{
-    return given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;
-}
 
 /* What the program of a call works on. */
 static Works calls_works(const Given *given)
@@ -182,7 +183,7 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
     }
     if (calls->relay != NULL) {
         Load load = calls_nothing;
-        bool known = doing->way == PROGRAM || (calls_load(calls, given, &load) && (doing->program != NULL || !calls_may_be_apart(given)));
+        bool known = doing->way == PROGRAM || (calls_load(calls, given, &load) && (doing->program != NULL || !given_is_each_its_own(given)));
         return known && relay_fits(calls->relay, &load);
     }
     if (doing->way == PROGRAM)

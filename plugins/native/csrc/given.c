@@ -123,6 +123,11 @@ void given_drop(Given *given)
         Py_DECREF(given->held[--given->holds]);
 }
 
+bool given_is_each_its_own(const Given *given)
+{
+    return given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;
+}
+
 static bool given_op_of(const Members *members, PyObject *object, Op *op)
 {
     for (int i = 0; i < OPS; i++)

@@ -46,5 +46,7 @@ Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_
     given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single, given_take_gather,
     given_take_scatter;
 void given_drop(Given *given);
+/* Whether each rank knows the sizes of its own parts only. */
+bool given_is_each_its_own(const Given *given);
 
 #endif

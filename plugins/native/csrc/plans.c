@@ -102,7 +102,7 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     bool takes = given->root < 0 || given->root == call->board->rank;
     given->route.fetch_count = doing->way == MOVE ? doing->fetch_count : SIZE_MAX;
     /* The others may send more than this rank knows. */
-    given->route.told = given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;
+    given->route.told = given_is_each_its_own(given);
     given->route.longest = doing->about[LONGEST];
     if (plans_has_one_reader(given))
         plans_use_one_slot(&given->route);

@@ -302,6 +302,11 @@ def differ_and_go_on() -> list[str]:
             lambda array=array: dist.reduce(array, rank % 2),
             lambda: dist.all_gather(list(np.zeros((size, 4 + rank))), np.zeros(4 + rank)),
             lambda other=other: dist.reduce_scatter(other, [other + 0] * size),
+            lambda: dist.all_to_all(
+                [np.zeros(4 + (rank == 1 != peer)) for peer in range(size)], list(np.zeros((size, 4)))
+            ),
+            lambda: dist.gather(np.zeros(4 + (rank == 1)), None if rank else list(np.zeros((size, 4)))),
+            lambda: dist.scatter(np.zeros(4)) if rank else dist.gather(np.zeros(4), list(np.zeros((size, 4)))),
         ):
             before = array.copy()
             try:

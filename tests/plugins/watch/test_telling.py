@@ -261,6 +261,16 @@ def test_without_the_teller_each_sends_by_itself(monkeypatch: pytest.MonkeyPatch
         assert all(not group.ended for _, group in ranks)
 
 
+def test_a_heartbeat_comes_sooner_once_one_has_not_been_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, advanced = Counted(), list[float]()
+    monkeypatch.setattr(Watcher, "advance", lambda watcher, by_s: advanced.append(by_s))
+    with host(store, monkeypatch):
+        store.until(lambda: all(store.now.told[rank] for rank in range(1, COUNT)))
+        store.now.refused = (0,)
+        store.until(lambda: len(advanced) > 0)
+    assert set(advanced) == {EVERY_S / 2}
+
+
 def test_a_verdict_reaches_those_who_ask_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Counted()
     with host(store, monkeypatch) as ranks:

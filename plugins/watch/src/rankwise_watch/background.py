@@ -39,7 +39,7 @@ class Background:
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._at_end: list[Callable[[], object]] = []
         self._stopping = False
-        self._sooner_s = 0.0
+        self._round_at = 0.0
         self._pid = os.getpid()
         # Sockets, as there are systems on which one cannot wait for a pipe.
         self._woken, self._waker = socket.socketpair()
@@ -127,18 +127,17 @@ class Background:
 
     def advance(self, by_s: float) -> None:
         """Have the next round so much sooner; called in a round."""
-        self._sooner_s = by_s
+        self._round_at -= by_s
 
     def _run(self) -> None:
-        round_at = monotonic() + min(self._first_s, self._every_s)
+        self._round_at = monotonic() + min(self._first_s, self._every_s)
         while not self._stopping:
-            self._rest(min([round_at, *(at for at, _ in self._later)]) - monotonic())
+            self._rest(min([self._round_at, *(at for at, _ in self._later)]) - monotonic())
             self._work_off()
-            late_s = monotonic() - round_at
+            late_s = monotonic() - self._round_at
             if late_s >= 0 and not self._stopping:
                 _guarded(lambda late_s=late_s: self.round(late_s))  # type: ignore[misc]
-                round_at = max(round_at + self._every_s - self._sooner_s, monotonic())
-                self._sooner_s = 0.0
+                self._round_at = max(self._round_at + self._every_s, monotonic())
         self._work_off()
         _guarded(self.farewell)
         self._give_back()

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rankwise_watch.heartbeat import Beat
+from rankwise_watch.heartbeat import Beat, Beats
+from rankwise_watch.judge import LATE_BEATS
+from rankwise_watch.liveness import Processes
 from rankwise_watch.recorder import describe
 
-__all__ = ["absentees", "describe_absentees", "sentence"]
+if TYPE_CHECKING:
+    from rankwise.backends.context import Context
+
+__all__ = ["Reporter", "absentees", "describe_absentees", "sentence"]
 
 _MOST = 4
+
+
+class Reporter:
+    """Says what is known of ranks, by their heartbeats and processes.
+
+    Args:
+        rank: This rank.
+        beats: Everyone's heartbeats.
+        processes: The ranks' processes.
+        every_s: How often a rank sends a heartbeat.
+        first_s: How long it may take until the first.
+    """
+
+    def __init__(self, rank: int, beats: Beats, processes: Processes, every_s: float, first_s: float) -> None:
+        self._rank, self._beats, self._processes = rank, beats, processes
+        self._every_s, self._old_s = every_s, LATE_BEATS * every_s + first_s
+
+    def explain(self, context: Context, text: str, waited_for: Iterable[int]) -> str:
+        """Add to the text of a time-out whom an operation is really waiting for."""
+        me, members = self._rank, context.global_ranks
+        waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
+        beats = self._beats.read(members)
+        missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
+        return describe_absentees(text, missing, waited, self._words(missing, context.name, beats))
+
+    def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
+        """Add to a text about missing ranks what they have last done on a group."""
+        return describe_absentees(text, missing, (), self._words(missing, group, self._beats.read(missing)))
+
+    def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
+        processes, words = self._processes, {}
+        for rank in ranks:
+            beat = beats.get(rank)
+            after_s = self._old_s + self._every_s * (beat is not None and beat.is_told)
+            words[rank] = sentence(beat, group, processes.end_of(rank), processes.is_here(rank), after_s)
+        return words
 
 
 def absentees(waited_for: Sequence[int], members: Sequence[int], beats: Mapping[int, Beat], group: str) -> list[int]:

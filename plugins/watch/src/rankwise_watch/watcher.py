@@ -7,7 +7,7 @@ store that hangs cannot keep an operation beyond its deadline.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, sleep
@@ -19,10 +19,10 @@ from rankwise.store import PrefixStore, Store, innermost
 from rankwise_watch.background import Background
 from rankwise_watch.heartbeat import Beat, Beats, Lateness, setting
 from rankwise_watch.host_beats import FEWEST, HostBeats
-from rankwise_watch.judge import LATE_BEATS, Judge
+from rankwise_watch.judge import Judge
 from rankwise_watch.liveness import Processes
 from rankwise_watch.meeting import WatchedMeeting
-from rankwise_watch.report import absentees, describe_absentees, sentence
+from rankwise_watch.report import Reporter
 from rankwise_watch.suspicion import BEATS, silence
 from rankwise_watch.verdict import Log, Verdict
 
@@ -99,6 +99,7 @@ class Watcher(Background):
         self._log = Log(place, self._rank, self._heard, lambda question: self.on_question(question))
         self._beats = Beats(bounded, self._rank, "watch/")
         self._processes = Processes(rank)
+        self._reporter = Reporter(rank, self._beats, self._processes, self._every_s, self._first_s)
         self._silence = Judge(
             *(self._beats, self._processes, Lateness(self._every_s, monotonic()), self._limit_s, self._host),
             heard_at=lambda: getattr(innermost(store), "heard_at", 0.0),
@@ -132,13 +133,12 @@ class Watcher(Background):
 
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
-        told = self.ask(lambda: self._explain(context, str(error), waited_for), _ASK_S)
+        told = self.ask(lambda: self._reporter.explain(context, str(error), waited_for), _ASK_S)
         return error if told is None else DistTimeoutError(told)
 
     def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
         """Add to a text about missing ranks what they have last done on a group."""
-        told = self.ask(lambda: self._words(missing, group, self._beats.read(missing)), _ASK_S)
-        return text if told is None else describe_absentees(text, missing, (), told)
+        return self.ask(lambda: self._reporter.whereabouts(text, missing, group), _ASK_S) or text
 
     @contextmanager
     def meeting(
@@ -424,24 +424,6 @@ class Watcher(Background):
 
     # ------------------------------------------------------------------ words
 
-    def _explain(self, context: Context, text: str, waited_for: Iterable[int]) -> str:
-        me, members = self._rank, context.global_ranks
-        waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
-        beats = self._beats.read(members)
-        missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
-        words = self._words(missing, context.name, beats)
-        return describe_absentees(text, missing, waited, words)
-
-    def _words(self, ranks: Sequence[int], group: str, beats: Mapping[int, Beat]) -> dict[int, str]:
-        processes = self._processes
-        old_s = LATE_BEATS * self._every_s + self._first_s
-        words = {}
-        for rank in ranks:
-            beat = beats.get(rank)
-            after_s = old_s + self._every_s * (beat is not None and beat.is_told)
-            words[rank] = sentence(beat, group, processes.end_of(rank), processes.is_here(rank), after_s)
-        return words
-
     def _warn(self, name: str, step: Any) -> None:
         key = name, step["op"], step["number"]
         if key in self._warned:
@@ -454,7 +436,7 @@ class Watcher(Background):
         group = self._world.groups[name]
         peers = () if step["peer"] is None else (step["peer"],)
         text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
-        told = self._explain(group.communicators()[0].context, text, peers)
+        told = self._reporter.explain(group.communicators()[0].context, text, peers)
         logging.getLogger("rankwise").warning("%s", told)
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ARGUMENTS",
     "COMPILED_OPS",
-    "PUBLIC",
     "WAYS",
     "CallHooks",
     "CompiledHost",
@@ -72,7 +71,7 @@ ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
     "barrier": lambda call: (),
 }
 #: The calls whose public functions are compiled too.
-PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
@@ -124,7 +123,7 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
         return {}
     hooks.group = group
     calls.serve(group.trail, group.collected, comm._sequence)
-    return {name: getattr(calls, name) for name in PUBLIC}
+    return {name: getattr(calls, name) for name in _PUBLIC}
 
 
 class CompiledKind:

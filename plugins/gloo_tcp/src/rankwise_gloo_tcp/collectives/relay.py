@@ -51,6 +51,7 @@ __all__ = [
     "Relay",
     "Relayed",
     "contributed",
+    "rows_of",
     "told",
     "travelling",
     "whom_the_first_awaits",
@@ -83,6 +84,11 @@ def told(fingerprint: Fingerprint, rank: int, sequence: int, along: bool) -> byt
     if along or fingerprint.op not in EACH_ITS_OWN:
         return record
     return record[: _COUNT.start] + (fingerprint.count | _APART).to_bytes(8, "little") + record[_COUNT.stop :]
+
+
+def rows_of(records: bytes) -> list[bytes]:
+    """Return the record of each rank."""
+    return [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
 
 
 def contributed(records: Sequence[bytes]) -> list[int]:
@@ -219,10 +225,9 @@ class Relayed:
 
     def __init__(self, relay: Relay, call: Call, follow: Follow) -> None:
         self.fingerprint, self._op, self._follow = call.fingerprint, call.reduce_op, follow
-        self._each_its_own, self._is_apart = call.op in EACH_ITS_OWN, False
-        about = self.fingerprint.record(relay.rank, 0)[8:]
-        #: What each rank says of the call, behind its number: the same on all.
-        self.about, self._relay, self._plain = about, relay, False
+        self._relay, self._plain, self._is_apart = relay, False, False
+        #: What this rank says of the call, behind its number.
+        self._about = told(self.fingerprint, relay.rank, 0, along=True)[8:]
         self.mine: list[Array] = []
         self.result: list[Array] = []
         self.of_ranks: list[_Sum] = []
@@ -284,37 +289,33 @@ class Relayed:
             return call.array, call.reduce_op
         if call.array is None:
             return None
-        if self._each_its_own:
-            return call
+        if call.op in EACH_ITS_OWN:
+            scatters = call.op == "scatter"
+            sent = call.ins or ([] if scatters else [call.array])
+            return sent, call.outs or ([call.array] if scatters else []), call
         return ([call.array], []) if call.root == self._relay.rank else ([], [call.array])
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and carry this one out."""
-        if self._each_its_own:
-            self._run_on_trial(given, sequence, deadline)
-            return
-        record = sequence.to_bytes(8, "little") + self.about
+        record = sequence.to_bytes(8, "little") + self._about
         sent, received, op = self._taken_apart(given)
-        self._give(sent, op)
-        if self._relay.compare(record, self, deadline) != record * self._relay.size:
-            raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
+        if not self._is_apart:
+            self._give(sent, op)
+        records = self._relay.compare(record, None if self._is_apart else self, deadline)
+        if records != record * self._relay.size:
+            rows = rows_of(records)
+            if not same_call(rows):
+                raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
+            if self._is_apart or any(row[_COUNT] != record[_COUNT] for row in rows):
+                self._keep_apart()
+                self._follow(given[2], deadline, contributed(rows))
+                return
         self._take(received, op)
 
-    def _run_on_trial(self, call: Call, sequence: int, deadline: Deadline) -> None:
-        """Carry out a call of ranks of which each knows its own parts only."""
-        array, scatters = [call.array], call.op == "scatter"
-        if not self._is_apart:
-            self._give(call.ins or ([] if scatters else array), None)
-        record = told(self.fingerprint, self._relay.rank, sequence, not self._is_apart)
-        records = self._relay.compare(record, None if self._is_apart else self, deadline)
-        rows = [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
-        if not same_call(rows):
-            raise mismatch(self._relay.comm, self.fingerprint, sequence, deadline)
-        self._is_apart = self._is_apart or any(row[_COUNT] != record[_COUNT] for row in rows)
-        if self._is_apart:
-            self._follow(call, deadline, contributed(rows))
-        else:
-            self._take(call.outs or (array if scatters else []), None)
+    def _keep_apart(self) -> None:
+        """Send no data along from now on, as others do not either."""
+        self._is_apart = True
+        self._about = told(self.fingerprint, self._relay.rank, 0, along=False)[8:]
 
     def _give(self, sent: Sequence[Array], op: ReduceOp | None) -> None:
         for view, array in zip(self.mine, sent, strict=True):

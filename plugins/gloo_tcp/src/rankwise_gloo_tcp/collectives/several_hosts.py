@@ -23,13 +23,13 @@ from rankwise_gloo_tcp.collectives import hierarchy
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
 from rankwise_gloo_tcp.collectives.means import Direct, Long
-from rankwise_gloo_tcp.collectives.opening import RECORD_NBYTES
 from rankwise_gloo_tcp.collectives.relay import (
     EACH_ITS_OWN,
     RELAYED,
     Relay,
     Relayed,
     contributed,
+    rows_of,
     told,
     travelling,
 )
@@ -162,7 +162,7 @@ class SeveralHosts(Strategy):
         """Compare the calls of all ranks, host by host, and run the collective."""
         fingerprint = call.fingerprint
         records = self._compare(told(fingerprint, self.rank, sequence, along=False), deadline)
-        rows = [records[at : at + RECORD_NBYTES] for at in range(0, len(records), RECORD_NBYTES)]
+        rows = rows_of(records)
         if not same_call(rows):
             raise mismatch(self.comm, fingerprint, sequence, deadline)
         algorithm(deadline, contributed(rows))
