@@ -165,7 +165,7 @@ class Watchdog:
         """Tell the threads that wait here, then the peers, then NCCL."""
         for queue in self._group.queues():
             for work in queue.works():
-                if not work.poll():  # what the device has done is done, whoever fails afterwards
+                if not work.poll():  # what the device has done stays done, also if the group fails later
                     work.end(error)
         if not self._told:
             self._told = True

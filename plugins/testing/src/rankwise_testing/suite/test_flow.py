@@ -159,7 +159,7 @@ def from_two() -> None:
 
 
 @needs("any_source")
-def test_whoever_is_first_is_taken_first_though_all_send_much(kit: Kit) -> None:
+def test_no_sender_is_passed_over_though_all_send_much(kit: Kit) -> None:
     kit.run(4, from_anyone)
 
 
