@@ -91,6 +91,7 @@ NONSENSE = {
     "BackendSpec('NAME', 1, TABLE, None)": "create is None",
     "BackendSpec('NAME', 1, TABLE, create, 3)": "availability is 3",
     "BackendSpec('NAME', 1, TABLE, create, checks=3)": "checks is 3",
+    "BackendSpec('NAME', 1, TABLE, create, load=3)": "load is 3",
     "BackendSpec('NAME', 1, TABLE, create, runtime=3)": "runtime is 3",
     "BackendSpec('NAME', 1, TABLE, create, launch='mpiexec')": "launch is a str",
     "BackendSpec('NAME', 1, TABLE, create, launch=(1,))": "launch[0] is an int",

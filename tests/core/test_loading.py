@@ -1,13 +1,22 @@
-"""While modules are loaded the garbage collector stands back, and it comes back whatever happens."""
+"""What is loaded when: without the garbage collector, which comes back, and of a backend before the ranks meet."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rankwise.backends import loading
+import rankwise as dist
+from rankwise.backends import API_VERSION, BackendSpec, loading
+from rankwise.backends.registry import registry
+from rankwise.groups.world import World, use
+from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator, register_local
+
+PATIENCE_S = 20
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +46,39 @@ def test_a_program_without_collection_stays_so() -> None:
     with loading():
         pass
     assert not gc.isenabled()
+
+
+@pytest.fixture
+def says() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """What gives the backend `local` something to load."""
+
+    def give(load: Callable[[], object]) -> None:
+        spec = BackendSpec("local", API_VERSION, CAPABILITIES, LocalCommunicator, launch=IN_THREADS, load=load)
+        registry.register(spec, replace=True)
+
+    yield give
+    register_local()  # the true one again
+
+
+def test_a_rank_loads_the_backend_before_the_others_have_come(says: Callable[[Callable[[], object]], None]) -> None:
+    loaded, store = threading.Event(), dist.HashStore()
+    says(loaded.set)
+
+    def rank(number: int) -> None:
+        use(World())
+        assert number == 0 or loaded.wait(PATIENCE_S)
+        dist.init_process_group("local", store=store, rank=number, world_size=2, timeout=PATIENCE_S)
+        dist.barrier()
+        dist.destroy_process_group()
+
+    with ThreadPoolExecutor(2) as ranks:
+        list(ranks.map(rank, range(2)))
+
+
+@pytest.mark.parametrize("load", [lambda: 1 / 0, sys.exit], ids=["raises", "exits"])
+def test_what_goes_wrong_while_a_backend_loads_is_left_to_its_create(
+    says: Callable[[Callable[[], object]], None], load: Callable[[], object]
+) -> None:
+    says(load)
+    dist.init_process_group("local", rank=0, world_size=1, store=dist.HashStore(), timeout=PATIENCE_S)
+    dist.destroy_process_group()

@@ -91,11 +91,6 @@ class Explanation(NamedTuple):
     stages: Sequence[Stage] = ()
 
 
-def _always() -> Availability:
-    """Say yes: a backend of nothing but Python can always run."""
-    return Availability(True)
-
-
 @dataclass(frozen=True)
 class BackendSpec:
     """A backend as its plugin declares it. Making one must import nothing heavy.
@@ -117,16 +112,19 @@ class BackendSpec:
         explain: Tells which algorithm an operation on so many bytes takes among so many ranks on each host, without
             making a group.
         core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
+        load: Imports what `create` needs, while other ranks are still on their way, or before ranks are forked
+            (`--preload`), so it starts no thread. An error does no harm: `create` meets it again.
     """
 
     name: str
     api_version: int | tuple[int, int]
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
-    availability: Callable[[], Availability] = _always
+    availability: Callable[[], Availability] = lambda: Availability(True)  # as nothing but Python always can
     runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     explain: Callable[[str, int, Sequence[int]], Explanation] | None = None
     core: str = ""
     checks: Callable[[], Iterable[Check]] = field(default=tuple)
+    load: Callable[[], object] = tuple

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -130,6 +131,11 @@ class Registry:
         if not self._answers.get(name):
             self._answers.pop(name, None)
         return self._here(name)
+
+    def load(self, name: str) -> None:
+        """Have a backend import what it makes communicators with; an error shows when it makes one."""
+        with suppress(PluginFault):
+            run_plugin("it cannot be loaded", self.get(name).load)
 
     def communicator(self, name: str, context: Context) -> Communicator:
         """Have a backend make the communicator of a group.

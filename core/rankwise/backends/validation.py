@@ -40,13 +40,9 @@ def checked(name: str, spec: Any) -> BackendSpec:
         raise PluginFault(f"{name!r} is no name of a backend: {reason}")
     if spec.name != name:
         raise PluginFault(f"its declaration is of a backend called {spec.name!r}, not {name!r}")
-    _callable("create", spec.create)
-    _callable("availability", spec.availability)
-    _callable("checks", spec.checks)
-    if spec.runtime is not None:
-        _callable("runtime", spec.runtime)
-    if spec.explain is not None:
-        _callable("explain", spec.explain)
+    for function in ("create", "availability", "checks", "load", "runtime", "explain"):
+        if (given := getattr(spec, function)) is not None or function not in ("runtime", "explain"):
+            _callable(function, given)
     return BackendSpec(
         name,
         spec.api_version,
@@ -59,6 +55,7 @@ def checked(name: str, spec: Any) -> BackendSpec:
         spec.explain,
         text_of("core", spec.core),
         spec.checks,
+        spec.load,
     )
 
 

@@ -180,9 +180,10 @@ def _give_up(group: ProcessGroup, error: BaseException, op: str) -> None:
 
 
 def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
+    guard = "without" if (world.secret or secret.load()) is None else "with"
     tell(
         f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
-        f"{_where(first.store)}, {_guard(world)}; backends: {first.config.listed()}"
+        f"{_where(first.store)}, {guard} a job secret; backends: {first.config.listed()}"
     )
     world.store = first.store
     world.watcher = observers.begin(world, first.global_rank, first.ranks)
@@ -197,10 +198,6 @@ def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
 
 def _where(store: Store | None) -> str:
     return "no store" if store is None else repr(innermost(store))
-
-
-def _guard(world: World) -> str:
-    return "without a job secret" if (world.secret or secret.load()) is None else "with a job secret"
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:

@@ -80,6 +80,8 @@ class Plan:
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     """Meet the others, make the communicators, and enter the group in the world."""
+    for name in plan.config.backends():
+        registry.load(name)
     come_together(world, plan, deadline)
     made: dict[str, Communicator] = {}
     counted: list[bool] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rankwise.backends import (
@@ -61,6 +62,11 @@ _CUDA = Device(
 )
 
 
+def _load() -> None:
+    with loading():
+        import_module("rankwise_gloo_tcp.ready")
+
+
 def _create(context: Context) -> Communicator:
     with loading():
         from rankwise_gloo_tcp.setup.creation import create
@@ -95,4 +101,5 @@ def rankwise_backend() -> BackendSpec:
         availability=_availability,
         variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},
         explain=_explain,
+        load=_load,
     )

@@ -1,4 +1,4 @@
-"""What `rankwise run --preload rankwise` imports before it forks ranks: all that a group of one host loads."""
+"""All that a group of one host loads: ranks do so before they meet, `rankwise run --preload` before it forks them."""
 
 from importlib import import_module
 

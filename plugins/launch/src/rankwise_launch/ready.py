@@ -1,11 +1,10 @@
 """What `--preload rankwise` imports besides: all that a first group loads, which `import rankwise` leaves for later.
 
-A backend's package may have a module `ready` that does the same for it. A backend without one is loaded by each rank.
+Backends load what they say that they need (`BackendSpec.load`); one that says nothing is loaded by each rank.
 """
 
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
 
 from rankwise.backends.discovery import ENTRY_POINT_GROUP
 from rankwise.backends.registry import registry
@@ -35,9 +34,6 @@ for _name in _MODULES:
     import_module(_name)
 
 observers.find()
-for _backend, _value in declared(ENTRY_POINT_GROUP):
-    _ready = f"{_value.partition(':')[0].partition('.')[0]}.ready"
+for _name, _ in declared(ENTRY_POINT_GROUP):
     with suppress(Exception):  # what is wrong with a plugin, those who ask for it will hear
-        if find_spec(_ready) is not None:
-            import_module(_ready)
-            registry.get(_backend)  # so that its declaration is checked once
+        registry.load(_name)

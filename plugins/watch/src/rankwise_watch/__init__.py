@@ -28,7 +28,9 @@ def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
     store = world.store
     if store is None or isinstance(innermost(store), HashStore) or len(ranks) == 1:
         return None
-    with loading():
+    with loading():  # also what `start` needs, as the others may not have come yet
+        from rankwise_watch import dump as dump
+        from rankwise_watch import window as window
         from rankwise_watch.recorder import progress
         from rankwise_watch.watcher import Watcher
 
