@@ -6,6 +6,7 @@
    so a look at whether anybody has the lock takes its place; who lets the interpreter go takes the lock, or the seat. */
 #include "arguments.h"
 #include "hooks.h"
+#include "lock.h"
 #include "recorder.h"
 #include "rings.h"
 #include "state.h"
@@ -43,10 +44,11 @@ typedef struct {
     EngineState *engine;
     FailureState *failure;
     ProgressState *progress;
+    EngineLock *lock;
     /* MessageHooks of rankwise_gloo_tcp: what is looked at, */
     PyObject *deferred, *arrivals, *receives, *offered;
     /* ... and what is left to Python. */
-    PyObject *mark, *locked, *lock, *unlock, *settle, *stand_up;
+    PyObject *mark, *settle, *stand_up;
     PyObject *register_offer, *offer, *ask_for, *answer, *copied;
     PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *taken;
     int size;
@@ -118,13 +120,6 @@ static bool messages_take_arguments(Messages *messages, Letter *letter, PyObject
 
 /* ------------------------------------------------------------------ whether nothing is in the way */
 
-static bool messages_is_free(const Messages *messages)
-{
-    PyObject *locked = PyObject_CallNoArgs(messages->locked);
-    Py_XDECREF(locked);
-    return locked == Py_False;
-}
-
 static bool messages_has_failed(const Messages *messages)
 {
     return messages->turn->closed || messages->failure->failing;
@@ -133,7 +128,7 @@ static bool messages_has_failed(const Messages *messages)
 static bool messages_sound(const Messages *messages, const Way *way)
 {
     return way->rings->out != NULL && !way->rings->closing && !messages_has_failed(messages) &&
-           !messages->engine->leaving && way->peer->connection == (PyObject *)way->pipe && messages_is_free(messages);
+           !messages->engine->leaving && way->peer->connection == (PyObject *)way->pipe && !lock_is_held(messages->lock);
 }
 
 /* Whether nothing is before what is written now. */
@@ -229,21 +224,14 @@ static bool messages_raise_again(PyObject *error, PyObject *done)
     return error == NULL && done != NULL;
 }
 
-static bool messages_take_lock(Messages *messages)
-{
-    PyObject *locked = PyObject_CallOneArg(messages->lock, Py_False);
-    Py_XDECREF(locked);
-    return locked == Py_True;
-}
-
 /* Give the lock back, and do what others have left to its holder. */
 static bool messages_give_lock_back(Messages *messages)
 {
+    lock_release(messages->lock);
+    if (PyObject_Size(messages->deferred) == 0)
+        return !PyErr_Occurred();
     PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL; /* nothing is called with an exception set */
-    PyObject *done = PyObject_CallNoArgs(messages->unlock);
-    if (done != NULL && PyObject_Size(messages->deferred) != 0)
-        Py_SETREF(done, PyObject_CallNoArgs(messages->settle));
-    return messages_raise_again(error, done);
+    return messages_raise_again(error, PyObject_CallNoArgs(messages->settle));
 }
 
 static bool messages_has_room(void *what)
@@ -309,7 +297,7 @@ static bool messages_send_long(Messages *messages, Letter *letter, Frame header)
     Rings *rings = letter->way->rings;
     unsigned char *data = PyArray_DATA(letter->array);
     size_t sent;
-    if (!messages_take_lock(messages))
+    if (!lock_try(messages->lock))
         return false;
     if (!rings_write(rings, header, NULL, 0)) {
         messages_give_lock_back(messages);
@@ -513,7 +501,7 @@ static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t len
     Rings *rings = letter->way->rings;
     unsigned char *data = PyArray_DATA(letter->array);
     size_t filled;
-    if (!messages_take_lock(messages))
+    if (!lock_try(messages->lock))
         return NOTHING;
     rings_advance(rings, 0);
     rings_enter(rings);
@@ -594,7 +582,7 @@ static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_
     messages_begin_noting(messages, &letter, text_recv);
     bool come = messages_look(messages, letter.way->rings, letter.tag, &seated);
     Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
-    if (come && (!seated || messages_is_free(messages)))
+    if (come && (!seated || !lock_is_held(messages->lock)))
         taken = messages_take(messages, &letter, &seated);
     if (seated && !messages_stand_up(messages))
         taken = FAILED;
@@ -630,9 +618,7 @@ static const Hook hooks[] = {
     {"receives", AT(receives)},
     {"offered", AT(offered)},
     {"mark", AT(mark)},
-    {"locked", AT(locked)},
     {"lock", AT(lock)},
-    {"unlock", AT(unlock)},
     {"settle", AT(settle)},
     {"stand_up", AT(stand_up)},
     {"register_offer", AT(register_offer)},
@@ -743,7 +729,7 @@ static bool messages_are_sound(const Messages *messages)
     } wanted[] = {
         {messages->turn, &TurnType},         {messages->engine, &EngineStateType}, {messages->failure, &FailureStateType},
         {messages->progress, &ProgressStateType}, {messages->arrivals, &PyDict_Type},   {messages->receives, &PyDict_Type},
-        {messages->offered, &PyDict_Type},
+        {messages->offered, &PyDict_Type},        {messages->lock, &EngineLockType},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {

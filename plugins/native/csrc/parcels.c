@@ -3,6 +3,7 @@
 #include "waiting.h"
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -230,7 +231,12 @@ static void parcels_sleep(const Parcel *parcels, ConnectionState *const *connect
     poll(watched, (nfds_t)count, 1);
 }
 
-int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t look_ns, int64_t until, Judge judge, void *user)
+static bool parcels_is_over(const Stay *stay, int64_t now, int64_t still_ns)
+{
+    return now >= stay->until || (still_ns >= STILL_NS && (still_ns >= stay->still_ns || lock_is_wanted(stay->lock)));
+}
+
+int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, const Stay *stay, Judge judge, void *user)
 {
     int64_t began = native_monotonic_ns(), now = began, last = began;
     for (;;) {
@@ -240,13 +246,15 @@ int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int c
                 parcels_move_one(&parcels[i], connections[i], &round, judge, user);
         now = native_monotonic_ns();
         last = round.moved ? now : last;
-        if (!round.goes_on || round.stopped || now >= until || now - last >= STILL_NS)
+        if (!round.goes_on || round.stopped || parcels_is_over(stay, now, now - last))
             return last - began;
         if (round.moved)
             continue;
-        if (now - last < look_ns)
-            RELAX();
-        else
+        if (now - last >= stay->look_ns)
             parcels_sleep(parcels, connections, count);
+        else if (stay->yields)
+            sched_yield();
+        else
+            RELAX();
     }
 }

@@ -2,6 +2,7 @@
 #ifndef RANKWISE_PARCELS_H
 #define RANKWISE_PARCELS_H
 
+#include "lock.h"
 #include "state.h"
 #include <sys/types.h>
 
@@ -89,9 +90,15 @@ ssize_t parcels_send(Parcel *parcel, ConnectionState *connection);
 ssize_t parcels_read(Parcel *parcel, ConnectionState *connection);
 /* Looks at what has come, for parcels_move. */
 typedef void (*Judge)(void *user, Parcel *parcel, ConnectionState *connection);
-/* Send and read what is half-way, or chained, until all is, something is left, nothing moves any more, or a time; what
-   stands still is looked at for a while before this thread sleeps. Needs no interpreter. Returns for how long something
-   has moved. */
-int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, int64_t look_ns, int64_t until, Judge judge, void *user);
+/* For how long parcels may be moved. What stands still is looked at before this thread sleeps, and then left, but not
+   before `still_ns` as long as nobody wants the lock. */
+typedef struct {
+    int64_t look_ns, still_ns, until;
+    bool yields; /* to those that share the processor, between two looks */
+    const EngineLock *lock;
+} Stay;
+/* Send and read what is half-way, or chained, until all is, something is left, nothing moves any more, or a time. Needs no
+   interpreter, and returns for how long something moved. */
+int64_t parcels_move(Parcel *parcels, ConnectionState *const *connections, int count, const Stay *stay, Judge judge, void *user);
 
 #endif

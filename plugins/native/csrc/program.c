@@ -335,6 +335,15 @@ static Ending program_make(Step *step, const Relay *relay, Call *call, int64_t *
     return DONE;
 }
 
+/* Give the credit that is owed for all that has come: in one direction alone nothing takes it along. */
+static bool program_pay(const Program *program)
+{
+    for (int i = 0; i < program->count; i++)
+        if (program->steps[i].what == TRANSFERRED && !wire_pay(program->steps[i].transfer.wire))
+            return false;
+    return true;
+}
+
 Ending program_run(const Program *program, Relay *relay, Call *call, const Works *works, int64_t *waited_ns)
 {
     Board *board = relay == NULL ? NULL : relay->board;
@@ -349,7 +358,7 @@ Ending program_run(const Program *program, Relay *relay, Call *call, const Works
     }
     if (board != NULL)
         board_leave(board);
-    return ending;
+    return ending == DONE && !program_pay(program) ? BROKEN : ending;
 }
 
 /* ------------------------------------------------------------------ the type */

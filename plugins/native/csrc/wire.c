@@ -23,6 +23,9 @@ enum { AWAY_NS = 500000, GLANCE_NS = 10000, RESIGNED_WAITS = 200 };
 enum { HELD_NS = 25000 };
 /* How much is received before Python hears of it, which gives credit for it. */
 enum { WIRE_TOLD_NBYTES = 256 << 10 };
+/* For how much longer frames move and follow on each other, or stand still, in a thread that looks for no signals, such as that
+   of asynchronous calls: to ask for the interpreter is to wait for what the program computes. Time-outs are noticed as late. */
+enum { UNASKED_NS = 60000000 };
 
 Head wire_message_head(unsigned tag, size_t nbytes, unsigned mark)
 {
@@ -103,9 +106,13 @@ static bool wire_enter(const Wire *wire)
 {
     if (wire->progress->owner != 0 || wire_has_failed(wire))
         return false;
-    PyObject *locked = PyObject_CallOneArg(wire->lock, Py_False);
-    Py_XDECREF(locked);
-    return locked == Py_True;
+    return lock_try(wire->lock);
+}
+
+/* Whether others have left anything to the holder of the lock. */
+static bool wire_is_left_something(const Wire *wire)
+{
+    return PyObject_Size(wire->deferred) != 0;
 }
 
 /* Call what takes nothing, although an exception may be set, which stays. */
@@ -123,14 +130,14 @@ static bool wire_do(PyObject *deed)
 /* Do what others have left to the holder of the lock, which is free again. */
 static bool wire_settle(const Wire *wire)
 {
-    return PyObject_Size(wire->deferred) == 0 || wire_do(wire->settle);
+    return !wire_is_left_something(wire) || wire_do(wire->settle);
 }
 
 /* Give the lock back; an exception stays. */
 static bool wire_leave(const Wire *wire)
 {
-    bool well = wire_do(wire->unlock);
-    return wire_settle(wire) && well;
+    lock_hand_over(wire->lock);
+    return wire_settle(wire);
 }
 
 /* Call a hook, which expects the lock to be held; its result is owned by the caller, NULL with an exception set. */
@@ -139,6 +146,14 @@ static PyObject *wire_call(PyObject *hook, PyObject *args)
     PyObject *result = args == NULL ? NULL : PyObject_CallObject(hook, args);
     Py_XDECREF(args);
     return result;
+}
+
+/* Call a hook about a rank, as the engine calls it. */
+static bool wire_ask(PyObject *hook, int rank)
+{
+    PyObject *done = PyObject_CallFunction(hook, "i", rank);
+    Py_XDECREF(done);
+    return done != NULL;
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -169,12 +184,17 @@ static void wire_cover(Parcel *parcel, const ConnectionState *connection, const 
     parcel->cover_nbytes += unit;
 }
 
+/* Whether the peer's window has room for a parcel's message. */
+static bool wire_fits(const Wire *wire, const Parcel *parcel)
+{
+    return wire->links[parcel->peer].window->unconfirmed + parcel->out.length + wire->message_nbytes <= wire->window_nbytes;
+}
+
 /* Begin to send a message if nothing is before it, with the credit that is owed; `sent` tells. Only the lock is needed. */
 static void wire_post(Wire *wire, Parcel *parcel, ConnectionState *connection)
 {
     Link *link = &wire->links[parcel->peer];
-    if (connection == NULL || connection->broken || connection->writing || !state_is_none(link->peer->gone) ||
-        link->window->unconfirmed + parcel->out.length + wire->message_nbytes > wire->window_nbytes)
+    if (connection == NULL || connection->broken || connection->writing || !state_is_none(link->peer->gone) || !wire_fits(wire, parcel))
         return;
     uint64_t due = link->due < WIRE_TOLD_NBYTES ? 0 : link->due;
     Head credit = {.first = CREDIT, .length = link->peer->owed_nbytes + due};
@@ -293,7 +313,9 @@ static Came wire_look_for(Wire *wire, Parcel *parcel)
         return came;
     if (parcel->got > 0 && !wire_feed(wire, parcel))
         return CAME_ERROR;
-    return count == 0 ? CAME_LEFT : CAME_SOME; /* another message has come before, perhaps */
+    /* Another message has come before, perhaps; but where it is offered, nothing comes until Python asks for it. */
+    bool left = count == 0 || wire_is_awaited(wire, parcel->peer, (unsigned)(parcel->in.first >> 32));
+    return left ? CAME_LEFT : CAME_SOME;
 }
 
 /* Have Python take in what was decrypted behind what was awaited, as no poller sees it: before the lock is let go. */
@@ -364,11 +386,11 @@ static void wire_judge_moved(void *user, Parcel *parcel, ConnectionState *connec
     parcel->left = wire_judge(user, parcel, connection) == CAME_LEFT;
 }
 
-/* Go on with what follows on a parcel that is done; false where nothing does, or it cannot begin, or others have waited for
-   the lock for long enough. Only the lock is needed, which has been held since what comes was looked for. */
+/* Go on with what follows on a parcel that is done; false where nothing does, or it cannot begin, or others want the lock,
+   or it is time for signals and time-outs. Only the lock is needed, which has been held since what comes was looked for. */
 static bool wire_chain(Wire *wire, Parcel *parcel, ConnectionState *connection, int64_t until)
 {
-    if (!parcel->chained || connection == NULL || !parcels_is_done(parcel) || native_monotonic_ns() >= until ||
+    if (!parcel->chained || connection == NULL || !parcels_is_done(parcel) || native_monotonic_ns() >= until || lock_is_wanted(wire->lock) ||
         wire_has_failed(wire) || !parcel->next(parcel->user))
         return false;
     parcels_begin(parcel);
@@ -388,11 +410,12 @@ static bool wire_move(Wire *wire, Parcel *parcels, int count, int64_t until, int
         connections[i] = wire_connection(wire, parcels[i].peer);
         Py_XINCREF(connections[i]);
     }
-    int64_t chain_until = until - MOVING_NS / 2;
+    int64_t unasked_ns = PyThread_get_thread_ident() == wire->main_thread ? 0 : UNASKED_NS, chain_until = until - MOVING_NS / 2 + unasked_ns;
+    Stay stay = {.look_ns = LOOK_NS, .yields = wire->yields, .still_ns = STILL_NS + unasked_ns, .until = until + unasked_ns, .lock = wire->lock};
     *moved_ns = 0;
     Py_BEGIN_ALLOW_THREADS
     do
-        *moved_ns += parcels_move(parcels, connections, count, wire->yields ? 0 : LOOK_NS, until, wire_judge_moved, wire);
+        *moved_ns += parcels_move(parcels, connections, count, &stay, wire_judge_moved, wire);
     while (count == 1 && wire_chain(wire, parcels, connections[0], chain_until));
     Py_END_ALLOW_THREADS
     bool well = true;
@@ -457,12 +480,14 @@ static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, boo
     *held = false;
     for (int i = 0; i < count; i++)
         parcels[i].open = parcels[i].chained = false; /* others may read */
-    bool well = wire_do(wire->unlock);
-    if (well && until == 0)
+    lock_release(wire->lock);
+    if (wire_is_left_something(wire))
+        ; /* which comes first */
+    else if (until == 0)
         wire_doze(wire);
-    else if (well)
+    else
         wire_watch(wire, parcels, count, until);
-    well = well && PyErr_CheckSignals() == 0; /* else a handler would run within what lets the progress lock go */
+    bool well = PyErr_CheckSignals() == 0; /* else a handler would run within what lets the progress lock go */
     well = wire_do(wire->stand_up) && well && wire_settle(wire);
     *held = well && wire_enter(wire);
     return well && !PyErr_Occurred();
@@ -558,13 +583,16 @@ static bool wire_move_all(Wire *wire, Parcel *parcels, int count, bool *held)
 /* Do what can be done with the lock held; tell by `held` whether it still is. */
 static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
 {
-    for (int i = 0; i < count; i++) {
+    bool well = true;
+    for (int i = 0; well && i < count; i++) {
+        if (!parcels[i].sent && !wire_fits(wire, &parcels[i]))
+            well = wire_ask(wire->refresh, wire->links[parcels[i].peer].rank); /* there may be credit, which nobody has read */
         ConnectionState *connection = wire_connection(wire, parcels[i].peer);
         parcels[i].chained = wire_may_chain(wire, &parcels[i], connection);
-        if (!parcels[i].sent)
+        if (well && !parcels[i].sent)
             wire_post(wire, &parcels[i], connection);
     }
-    bool well = wire_move_all(wire, parcels, count, held);
+    well = well && wire_move_all(wire, parcels, count, held);
     PyObject *error = well ? NULL : arguments_raised();
     bool left = !*held || (wire_leave_rest(wire, parcels, count) && wire_take_in(wire, parcels, count));
     if (error != NULL) {
@@ -572,6 +600,14 @@ static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
         Py_DECREF(error);
     }
     return well && left;
+}
+
+bool wire_pay(const Wire *wire)
+{
+    for (int peer = 0; peer < wire->size; peer++)
+        if (wire->links[peer].peer != NULL && wire->links[peer].peer->owed_nbytes > 0)
+            return wire_do(wire->pay);
+    return true;
 }
 
 bool wire_swap(Wire *wire, Parcel *parcels, int count)

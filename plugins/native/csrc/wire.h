@@ -4,6 +4,7 @@
 #define RANKWISE_WIRE_H
 
 #include "hooks.h"
+#include "lock.h"
 #include "parcels.h"
 #include "recorder.h"
 #include "turn.h"
@@ -30,16 +31,18 @@ typedef struct {
     EngineState *engine;
     FailureState *failure;
     ProgressState *progress;
+    EngineLock *lock;
     /* WireHooks of rankwise_gloo_tcp: what is looked at, */
     PyObject *deferred, *arrivals, *receives, *lines;
     /* ... and what is left to Python. */
-    PyObject *lock, *unlock, *settle, *stand_up, *keep, *feed, *taken, *finish, *stream, *exchange;
+    PyObject *settle, *stand_up, *refresh, *pay, *keep, *feed, *taken, *finish, *stream, *exchange;
     PyObject *mark, *receive, *finish_message;
     Trail *trail; /* of the group that is served; NULL before */
     int rank, size;
     unsigned most_tag;
     Link *links;
     uint64_t window_nbytes, message_nbytes;
+    unsigned long main_thread;          /* which must look for signals now and then */
     int descriptor;                     /* which can be read when there is anything to do for the engine; or -1 */
     bool yields;                        /* as ranks share processors, a look lets others have this one */
     int64_t spin_ns, least_ns, most_ns; /* how long a wait looks, within these bounds */
@@ -61,6 +64,8 @@ bool wire_has_room(const Wire *wire, int peer, size_t nbytes);
 /* Send and receive all parcels, as far as that takes no longer than a look; those that are not `sent` and `taken` then
    are left to Python. False with an exception set. */
 bool wire_swap(Wire *wire, Parcel *parcels, int count);
+/* Give the credit that is owed and has met no frame that it could go before, as this rank has all that it needs. */
+bool wire_pay(const Wire *wire);
 /* Whether all of it is done. */
 bool wire_is_done(const Parcel *parcels, int count);
 /* Forget what parcels hold. */

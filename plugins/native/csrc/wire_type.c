@@ -171,7 +171,8 @@ static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
 static const Hook hooks[] = {
     {"turn", AT(turn)},         {"engine", AT(engine)},     {"failure_state", AT(failure)}, {"progress_lock", AT(progress)},
     {"deferred", AT(deferred)}, {"arrivals", AT(arrivals)}, {"receives", AT(receives)},     {"lines", AT(lines)},
-    {"lock", AT(lock)},         {"unlock", AT(unlock)},     {"settle", AT(settle)},         {"stand_up", AT(stand_up)},
+    {"lock", AT(lock)},         {"settle", AT(settle)},     {"stand_up", AT(stand_up)},
+    {"refresh", AT(refresh)},   {"pay", AT(pay)},
     {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
     {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
     {"stream", AT(stream)},     {"exchange", AT(exchange)},
@@ -274,7 +275,7 @@ static bool wire_is_sound(const Wire *wire)
     } wanted[] = {
         {wire->turn, &TurnType},         {wire->engine, &EngineStateType}, {wire->failure, &FailureStateType},
         {wire->progress, &ProgressStateType}, {wire->arrivals, &PyDict_Type},   {wire->receives, &PyDict_Type},
-        {wire->lines, &PyDict_Type},
+        {wire->lines, &PyDict_Type},         {wire->lock, &EngineLockType},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {
@@ -299,7 +300,7 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     PyObject *links, *asked;
     int rank;
     long long spin_ns;
-    unsigned long long most_tag, window_nbytes, message_nbytes;
+    unsigned long long most_tag, window_nbytes, message_nbytes, main_thread;
     if (!PyArg_ParseTuple(args, "iO!OL", &rank, &PyList_Type, &links, &asked, &spin_ns))
         return NULL;
     Wire *wire = (Wire *)type->tp_alloc(type, 0);
@@ -311,7 +312,7 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     wire->spin_ns = wire->most_ns = wire->yields ? WIRE_YIELDS_NS : spin_ns;
     wire->least_ns = wire->most_ns / WIRE_LEAST_PART;
     if (PyErr_Occurred() || !wire_take_number(asked, "most_tag", &most_tag) || !wire_take_number(asked, "window_nbytes", &window_nbytes) ||
-        !wire_take_number(asked, "message_nbytes", &message_nbytes) || !hooks_take(wire, asked, hooks, HOOKS) ||
+        !wire_take_number(asked, "message_nbytes", &message_nbytes) || !wire_take_number(asked, "main_thread", &main_thread) || !hooks_take(wire, asked, hooks, HOOKS) ||
         !wire_is_sound(wire) || !wire_take_links(wire, links)) {
         Py_DECREF(wire);
         return NULL;
@@ -319,6 +320,7 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     wire->most_tag = (unsigned)most_tag;
     wire->window_nbytes = window_nbytes;
     wire->message_nbytes = message_nbytes;
+    wire->main_thread = (unsigned long)main_thread;
     return (PyObject *)wire;
 }
 

@@ -14,9 +14,11 @@ import numpy as np
 import wire_programs
 
 import rankwise as dist
+from rankwise_gloo_tcp.protocol.flow import WINDOW_NBYTES
 
 #: What the ranks of a host pass on at once, what ends within the first segment, and what takes several rounds.
 _LENGTHS = (30_011, 120_001, 262_144, 1_000_003)
+_ONE_WAY_NBYTES = 256 << 10
 _DTYPES = (np.float32, np.float32, np.complex64, np.float64)
 
 
@@ -45,6 +47,23 @@ def rounds() -> str:
             _there_and_back(rank, root, data)
     dist.destroy_process_group()
     return seen.hexdigest()
+
+
+def one_way() -> int:
+    """Send far more to one rank, and from there, than travels unasked; return how much was only offered."""
+    rank, size = wire_programs.begin()
+    outbox: Any = type(dist.group.WORLD.communicators()[0].engine.dispatcher.outbox)  # type: ignore[union-attr, attr-defined]
+    offer, offered = outbox.offer, []
+    outbox.offer = lambda *args: (offered.append(1), offer(*args))
+    array = np.full(_ONE_WAY_NBYTES, rank, np.uint8)
+    parts = [np.zeros_like(array) for _ in range(size)]
+    for move in (dist.gather, dist.scatter):  # one after the other, as what goes takes credit along for what comes
+        for _ in range(3 * WINDOW_NBYTES // _ONE_WAY_NBYTES):
+            move(array, parts if rank == 0 else None, 0)
+    outbox.offer = offer
+    assert (array == rank).all()
+    dist.destroy_process_group()
+    return len(offered)
 
 
 def _data(rank: int, count: int, dtype: Any) -> Any:

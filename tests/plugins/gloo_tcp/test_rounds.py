@@ -48,6 +48,11 @@ def test_kinds_of_long_calls_do_the_same_each_time(way: str, size: int) -> None:
     assert found == [set() if rank in WAYS[way] else in_c for rank in range(size)]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_credit_comes_back_where_data_goes_one_way(way: str) -> None:
+    assert run(way, 6, "one_way") == [0] * 6
+
+
 def test_encrypted_calls_give_what_they_must() -> None:
     pytest.importorskip("cryptography", reason="the extra `encryption` is not installed")
     assert all(run("mixed", 6, "rounds", RANKWISE_GLOO_INTEGRITY="encrypted"))

@@ -40,6 +40,22 @@ def begin() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
+def taken_meanwhile(nbytes: int) -> list[int]:
+    """Take the engine's lock again and again while a call moves; return how much was sent while this waited for it."""
+    rank, _ = begin()
+    engine: Any = dist.group.WORLD.communicators()[0].engine  # type: ignore[union-attr, attr-defined]
+    array, sent = np.ones(nbytes // 4, np.float32), []
+    dist.all_reduce(array)
+    connection = engine.peers.all[1 - rank].connection
+    work: Any = dist.all_reduce(array, async_op=True)
+    while not work.is_completed():
+        before = connection.went_nbytes
+        with engine.lock:
+            sent.append(connection.went_nbytes - before)
+    dist.destroy_process_group()
+    return sent
+
+
 def with_a_relay_in_python(ranks: list[int], program: str, *args: Any) -> Any:
     """Run one of these programs on ranks of which some compare calls among hosts in Python."""
     several_hosts = vars(import_module("rankwise_gloo_tcp.collectives.several_hosts"))

@@ -13,6 +13,8 @@ from rankwise.errors import DistStoreError
 from rankwise_watch.background import Background
 
 PATIENCE_S = 10.0
+#: How long a job takes, as one that asks a store that stands still.
+JOB_S = 1.5
 
 
 class Helper(Background):
@@ -23,9 +25,11 @@ class Helper(Background):
         self.rounds = threading.Semaphore(0)
         self.ended = False
         self.sooner_s = sooner_s
+        self.late_s: list[float] = []
         self.begin()
 
     def round(self, late_s: float) -> None:
+        self.late_s.append(late_s)
         self.rounds.release()
         self.advance(self.sooner_s)
         raise DistStoreError("the store is gone")  # which must not end the thread
@@ -71,6 +75,14 @@ def test_a_failure_is_no_answer_and_does_not_end_the_thread(helper: Helper, erro
 
 def test_the_thread_may_ask_itself(helper: Helper) -> None:
     assert helper.ask(lambda: helper.ask(lambda: 3, PATIENCE_S), PATIENCE_S) == 3
+
+
+def test_what_a_job_waits_for_is_no_lateness_of_this_process() -> None:
+    helper = Helper(first_s=0.1)
+    helper.do(lambda: threading.Event().wait(JOB_S))
+    assert helper.rounds.acquire(timeout=PATIENCE_S)
+    helper.stop()
+    assert helper.late_s[0] < JOB_S / 2
 
 
 def test_a_descriptor_is_heard_once(helper: Helper) -> None:

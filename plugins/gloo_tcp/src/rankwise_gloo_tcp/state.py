@@ -6,12 +6,14 @@ object.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import blake2b, compiled_parts
 
 __all__ = [
     "ConnectionState",
+    "EngineLock",
     "EngineState",
     "FailureState",
     "GuardState",
@@ -21,6 +23,10 @@ __all__ = [
     "ReaderState",
     "WindowState",
 ]
+
+
+#: What guards an engine; a compiled one tells its holder whether others want it.
+EngineLock = threading.Lock
 
 
 class EngineState:
@@ -132,7 +138,8 @@ class WindowState:
 
 
 if not TYPE_CHECKING and (_native := compiled_parts.module()) is not None:
-    EngineState, FailureState, ProgressState = _native.EngineState, _native.FailureState, _native.ProgressState
+    EngineLock, EngineState = _native.EngineLock, _native.EngineState
+    FailureState, ProgressState = _native.FailureState, _native.ProgressState
     PeerState, PipeState, WindowState = _native.PeerState, _native.PipeState, _native.WindowState
     ConnectionState, ReaderState = _native.ConnectionState, _native.ReaderState
 

@@ -39,7 +39,7 @@ class Background:
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._at_end: list[Callable[[], object]] = []
         self._stopping = False
-        self._round_at = 0.0
+        self._round_at = self._busy_s = 0.0
         self._pid = os.getpid()
         # Sockets, as there are systems on which one cannot wait for a pipe.
         self._woken, self._waker = socket.socketpair()
@@ -53,7 +53,7 @@ class Background:
     # ------------------------------------------------------------------ what others bring
 
     def round(self, late_s: float) -> None:
-        """Do what is to be done every so often; `late_s` is by how much the thread has missed the time."""
+        """Do what is to be done every so often; `late_s` is by how much that is late, but for jobs."""
         raise NotImplementedError
 
     def farewell(self) -> None:
@@ -136,6 +136,8 @@ class Background:
             self._work_off()
             late_s = monotonic() - self._round_at
             if late_s >= 0 and not self._stopping:
+                # What jobs took is not this process's lateness: they wait for the store, of which its answers tell.
+                late_s, self._busy_s = max(0.0, late_s - self._busy_s), 0.0
                 _guarded(lambda late_s=late_s: self.round(late_s))  # type: ignore[misc]
                 self._round_at = max(self._round_at + self._every_s, monotonic())
         self._work_off()
@@ -150,16 +152,21 @@ class Background:
                     self._woken.recv(512)
             else:
                 self._selector.unregister(key.fd)
-                _guarded(key.data)
+                self._take(key.data)
 
     def _work_off(self) -> None:
         now = monotonic()
         due = [job for at, job in self._later if at <= now]
         self._later = [(at, job) for at, job in self._later if at > now]
         for job in due:
-            _guarded(job)
+            self._take(job)
         while self._jobs:
-            _guarded(self._jobs.popleft())
+            self._take(self._jobs.popleft())
+
+    def _take(self, job: Callable[[], object]) -> None:
+        began = monotonic()
+        _guarded(job)
+        self._busy_s += monotonic() - began
 
     def _wake(self) -> None:
         with suppress(OSError):  # full, or given back: it needs no waking

@@ -7,7 +7,6 @@ inbox and outbox hold the messages. `FailureState` is the group's failure. One l
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from math import inf
@@ -29,7 +28,7 @@ from rankwise_gloo_tcp.engine.progress_thread import BackgroundWork, ProgressThr
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.shutdown import Shutdown
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
-from rankwise_gloo_tcp.state import EngineState
+from rankwise_gloo_tcp.state import EngineLock, EngineState
 from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.rings import Sleep
 
@@ -67,7 +66,7 @@ class Engine(EngineState):
         self.on_news: Callable[[], object] = _nothing
         self.leaving = self._closed = False
 
-        self.lock = threading.Lock()
+        self.lock = EngineLock()
         self.loop, self.failure_state = Loop(), FailureState(config.on_failure)
         self.peers = Peers(config, self.loop, self.failure_state)
         self.fetching = Fetching(self.lock, self.peers.all, self.failure_state)

@@ -6,6 +6,7 @@ and both are the same bytes.
 
 from __future__ import annotations
 
+import threading
 from time import monotonic
 from typing import cast
 
@@ -153,7 +154,7 @@ class EngineHooks:
 
     __slots__ = (
         *("_dispatcher", "_engine", "_lock", "arrivals", "deferred", "engine", "failure_state", "lines"),
-        *("lock", "locked", "mark", "progress_lock", "receives", "settle", "stand_up", "unlock"),
+        *("lock", "main_thread", "mark", "pay", "progress_lock", "receives", "refresh", "settle", "stand_up"),
     )
 
     most_tag, window_nbytes, message_nbytes = MAX_TAG, WINDOW_NBYTES, MESSAGE_NBYTES
@@ -164,8 +165,9 @@ class EngineHooks:
         self.engine, self.failure_state, self.progress_lock = engine, engine.failure_state, engine.progress_lock
         self.deferred = engine.moving.deferred
         self.arrivals, self.receives, self.lines = matching.waiting_arrivals, matching.waiting_receives, matching.lines
-        self.locked, self.lock, self.unlock = engine.lock.locked, engine.lock.acquire, engine.lock.release
+        self.lock, self.main_thread = engine.lock, threading.main_thread().ident or 0
         self.settle, self.stand_up = engine.settle, engine.progress_lock.release
+        self.refresh, self.pay = engine.dispatcher.refresh, engine.end_collective
         self.mark = self._dispatcher.dtypes.mark
 
 
