@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.backends.capability import Availability, Capabilities
@@ -120,7 +121,7 @@ class BackendSpec:
     api_version: int | tuple[int, int]
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
-    availability: Callable[[], Availability] = lambda: Availability(True)  # as nothing but Python always can
+    availability: Callable[[], Availability] = partial(Availability, True)  # as nothing but Python always can
     runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
