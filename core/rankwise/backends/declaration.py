@@ -121,7 +121,7 @@ class BackendSpec:
     api_version: int | tuple[int, int]
     capabilities: Capabilities
     create: Callable[[Context], Communicator]
-    availability: Callable[[], Availability] = partial(Availability, True)  # as nothing but Python always can
+    availability: Callable[[], Availability] = field(default=partial(Availability, True))  # Python always can
     runtime: Callable[[float], Runtime] | None = None
     launch: tuple[str, ...] = field(default=())
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
