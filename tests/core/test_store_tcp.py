@@ -264,6 +264,13 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
         TCPStore("127.0.0.1", is_master=True, secret=b"short")
     with pytest.raises(TypeError, match="host_name must be a str"):
         TCPStore(None, 1)  # type: ignore[arg-type]
+
+
+def test_a_name_that_nobody_knows_is_asked_for_until_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> list[Any]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(DistTimeoutError, match=r"no-such-host\.invalid' cannot be looked up.* so for 0\.\d+ s"):
         TCPStore("no-such-host.invalid", 1, timeout=0.1)
 
