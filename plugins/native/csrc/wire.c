@@ -481,11 +481,10 @@ static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, boo
     for (int i = 0; i < count; i++)
         parcels[i].open = parcels[i].chained = false; /* others may read */
     lock_release(wire->lock);
-    if (wire_is_left_something(wire))
-        ; /* which comes first */
-    else if (until == 0)
+    bool sleeps = !wire_is_left_something(wire); /* which comes first */
+    if (sleeps && until == 0)
         wire_doze(wire);
-    else
+    else if (sleeps)
         wire_watch(wire, parcels, count, until);
     bool well = PyErr_CheckSignals() == 0; /* else a handler would run within what lets the progress lock go */
     well = wire_do(wire->stand_up) && well && wire_settle(wire);

@@ -44,7 +44,7 @@ def taken_meanwhile(nbytes: int) -> list[int]:
     """Take the engine's lock again and again while a call moves; return how much was sent while this waited for it."""
     rank, _ = begin()
     engine: Any = dist.group.WORLD.communicators()[0].engine  # type: ignore[union-attr, attr-defined]
-    array, sent = np.ones(nbytes // 4, np.float32), []
+    array, sent = np.ones(nbytes // 4, np.float32), [0]
     dist.all_reduce(array)
     connection = engine.peers.all[1 - rank].connection
     work: Any = dist.all_reduce(array, async_op=True)
