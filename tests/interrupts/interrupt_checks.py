@@ -12,9 +12,12 @@ import itertools
 import os
 import signal
 import sys
+import threading
+import time
+import traceback
 from types import FrameType
 
-__all__ = ["Checks", "Interrupted", "Stopped", "unraisable"]
+__all__ = ["Checks", "Interrupted", "Stopped", "ThreadWatch", "unraisable"]
 
 
 class Interrupted(Exception):
@@ -105,3 +108,35 @@ def unraisable(checks: Checks) -> None:
             sys.__unraisablehook__(what)
 
     sys.unraisablehook = hook
+
+
+class ThreadWatch:
+    """What the threads of this process have come to, of which nobody else would hear.
+
+    Attributes:
+        deaths: The tracebacks of those that have ended by an exception.
+    """
+
+    def __init__(self) -> None:
+        self.deaths: list[str] = []
+        self._still_s = 0.0
+        threading.excepthook = self._died
+        threading.Thread(target=self._tick, name="ticks", daemon=True).start()
+
+    def stacks(self) -> str:
+        """Return where all threads are, and for how long this process has stood still as a whole at the most."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        text = f"  no thread of this process has run for {self._still_s:.2f} s at the most\n"
+        for ident, frame in sys._current_frames().items():
+            text += f"  {names.get(ident)}:\n" + "".join(traceback.format_stack(frame, limit=-8))
+        return text
+
+    def _tick(self) -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(0.1)
+            now = time.monotonic()
+            self._still_s, before = max(self._still_s, now - before), now
+
+    def _died(self, ended: threading.ExceptHookArgs) -> None:
+        self.deaths.append("".join(traceback.format_exception(ended.exc_type, ended.exc_value, ended.exc_traceback)))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import far_away
 import interrupt_cases
 from interrupt_cases import CASES, Place
-from interrupt_checks import Checks, Interrupted, Stopped, unraisable
+from interrupt_checks import Checks, Interrupted, Stopped, ThreadWatch, unraisable
 
 import rankwise as dist
 
@@ -70,6 +70,7 @@ def run_points(
     for module in (__file__, interrupt_cases.__file__):
         checks.spare(module)
     unraisable(checks)
+    watch = ThreadWatch()
     counts = dict.fromkeys(("went on", "given up", "not raised"), 0)
     chance, lengths, wrong = random.Random(seed), {}, None
     group, until = None, time.monotonic() + seconds
@@ -82,6 +83,8 @@ def run_points(
         checks.kind = chance.choice((Interrupted, Stopped))
         place = Place(group)
         said = _step(place, case, step, checks, victim, how, at, late, lengths)
+        if watch.deaths:
+            said = *said[:2], f"WRONG a thread has died: {watch.deaths[0]}"
         told: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(told, (*said, time.monotonic() > until))
         step += 2
@@ -90,7 +93,10 @@ def run_points(
             counts[verdict] += 1
         else:
             where = told[victim][1]
-            wrong = Point(f"{case} (point {number} of seed {seed})", victim, where, verdict, [t[2] for t in told])
+            known: list[Any] = [None] * len(told)
+            dist.all_gather_object(known, watch.stacks())
+            ends = [f"{end[2]}\n{stacks}" for end, stacks in zip(told, known, strict=True)]
+            wrong = Point(f"{case} (point {number} of seed {seed})", victim, where, verdict, ends)
             break
         if verdict == "given up" or step >= _STEPS:
             dist.destroy_process_group(group)

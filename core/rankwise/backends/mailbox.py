@@ -185,14 +185,15 @@ class Mailbox:
         self._carry_out_failures()
 
     def _carry_out_failures(self) -> None:
-        """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards."""
-        while self._failing and self._lock.acquire(blocking=False):
+        """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards.
+
+        It is looked at and not tried: an interrupt between its acquisition and the next step would leave it held for good.
+        """
+        while self._failing and not self._lock.locked():
             ends: list[Callable[[], object]] = []
-            try:
+            with self._lock:
                 if self._failing:  # no other thread was faster
                     ends = self._take_failed(*self._failing.popleft())
-            finally:
-                self._lock.release()
             for end in ends:
                 end()
 

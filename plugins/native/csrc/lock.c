@@ -67,8 +67,6 @@ static PyObject *lock_py_acquire(EngineLock *lock, PyObject *args, PyObject *nam
     int taken = lock_try(lock);
     if (!taken && blocking)
         taken = lock_wait(lock, timeout_s < 0 ? -1 : native_monotonic_ns() + (int64_t)(timeout_s * 1e9));
-    else if (!taken)
-        atomic_store_explicit(&lock->asked, true, memory_order_relaxed);
     return taken < 0 ? NULL : PyBool_FromLong(taken);
 }
 
@@ -94,7 +92,10 @@ static PyObject *lock_py_exit(EngineLock *lock, PyObject *const *Py_UNUSED(args)
 
 static PyObject *lock_py_locked(EngineLock *lock, PyObject *Py_UNUSED(nothing))
 {
-    return PyBool_FromLong(lock_is_held(lock));
+    bool held = lock_is_held(lock);
+    if (held)
+        atomic_store_explicit(&lock->asked, true, memory_order_relaxed);
+    return PyBool_FromLong(held);
 }
 
 static PyObject *lock_py_wanted(EngineLock *lock, PyObject *Py_UNUSED(nothing))
@@ -127,7 +128,7 @@ static void lock_free(EngineLock *lock)
 static PyMethodDef methods[] = {
     {"acquire", (PyCFunction)(void (*)(void))lock_py_acquire, METH_VARARGS | METH_KEYWORDS, "Take it, waiting if need be."},
     {"release", (PyCFunction)lock_py_release, METH_NOARGS, "Let it go."},
-    {"locked", (PyCFunction)lock_py_locked, METH_NOARGS, "Tell whether a thread has it."},
+    {"locked", (PyCFunction)lock_py_locked, METH_NOARGS, "Tell whether a thread has it, which then sees that it was asked for."},
     {"wanted", (PyCFunction)lock_py_wanted, METH_NOARGS, "Tell whether another thread wants it."},
     {"__enter__", (PyCFunction)lock_py_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))lock_py_exit, METH_FASTCALL, NULL},

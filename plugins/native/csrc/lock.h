@@ -12,7 +12,7 @@ typedef struct {
     PyThread_type_lock lock;
     atomic_bool held;
     atomic_int waiting; /* how many threads stand still until they have it */
-    atomic_bool asked;  /* whether a thread has asked for it in vain since it was taken, and gone on */
+    atomic_bool asked;  /* whether a thread has found it taken, and gone on, since it was */
 } EngineLock;
 
 extern PyTypeObject EngineLockType;

@@ -77,19 +77,22 @@ def test_who_has_it_sees_who_waits_for_it() -> None:
     assert not lock.locked()
 
 
-def test_who_has_it_sees_who_has_asked_in_vain_until_it_lets_it_go() -> None:
+def test_who_has_it_sees_who_has_found_it_taken_until_it_lets_it_go() -> None:
     lock = native.EngineLock()
+    assert not lock.locked()
     with lock:
-        assert not lock.acquire(False)
+        assert not lock.wanted()
+        assert lock.locked()
         assert lock.wanted()
     assert not lock.wanted()
 
 
 def test_a_handler_that_raises_ends_the_wait_of_the_main_thread() -> None:
-    lock, free = native.EngineLock(), threading.Event()
+    lock, kept, free = native.EngineLock(), threading.Event(), threading.Event()
 
     def keep() -> None:
         with lock:
+            kept.set()
             assert wait_until(lock.wanted, PATIENCE_S)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             free.wait(PATIENCE_S)
@@ -101,7 +104,7 @@ def test_a_handler_that_raises_ends_the_wait_of_the_main_thread() -> None:
     keeper = threading.Thread(target=keep)
     try:
         keeper.start()
-        assert wait_until(lock.locked, PATIENCE_S)
+        assert kept.wait(PATIENCE_S)
         with pytest.raises(InterruptedError):
             lock.acquire()
         assert not lock.wanted()

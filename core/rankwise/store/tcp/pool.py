@@ -173,13 +173,17 @@ class Pool:
         self._context.term()
 
     def _take(self, deadline: Deadline, lent: list[Connection]) -> None:
-        """Put a connection into `lent`: wherever an interrupt comes, it is there or among the idle ones, or in both."""
+        """Put a connection into `lent`: wherever an interrupt comes, it is either there or among the idle ones.
+
+        Nothing is called between the two, so that no handler runs there: it would let the lock go, and another thread take
+        what this one has.
+        """
         with self._lock:
             if self._closed:
                 raise self._is_closed()
             if self._idle:
-                lent.append(self._idle[-1])
-                del self._idle[-1]
+                lent[:] = self._idle[-1:]
+                del self._idle[-1:]
                 return
         with held:  # a socket that nobody knows of would keep the context from ending
             self._open(deadline, lent)
@@ -215,15 +219,14 @@ class Pool:
             self.heard_at = max(self.heard_at, *(connection.heard_at for connection in lent))
             others = [parting for parting in self._parting if parting is not lent]
             is_surplus = len(others) < len(self._parting) and (others or self._idle)
-            if not (self._closed or is_surplus):
-                self._idle += (connection for connection in lent if connection not in self._idle)
-                lent.clear()
             self._parting = others
+            if not (self._closed or is_surplus):
+                self._idle += lent  # as in `_take`
+                del lent[:]
         self._drop(lent)
 
     def _drop(self, lent: list[Connection]) -> None:
         with self._lock:
-            self._idle = [connection for connection in self._idle if connection not in lent]
             self._parting = [parting for parting in self._parting if parting is not lent]
         for connection in lent:
             connection.close()

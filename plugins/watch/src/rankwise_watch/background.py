@@ -13,6 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
+from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import start
 from rankwise.errors import DistError
 
@@ -39,6 +40,8 @@ class Background:
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._at_end: list[Callable[[], object]] = []
         self._stopping = False
+        #: Whether the thread runs. It is not asked itself, as an interrupt within that has it taken for one that has ended.
+        self._running = False
         self._round_at = self._busy_s = 0.0
         self._pid = os.getpid()
         # Sockets, as there are systems on which one cannot wait for a pipe.
@@ -73,21 +76,21 @@ class Background:
 
     def ask(self, job: Callable[[], T], limit_s: float) -> T | None:
         """Have the thread find something out; None if it takes too long, or fails."""
-        answer: list[T] = []
-        done = threading.Event()
+        answer = Ending()  # and no event, whose lock an interrupt may leave held, and this thread stuck at it
 
-        def answered() -> None:
+        def find_out() -> None:
             try:
-                answer.append(job())
+                answer.tell(job())
             finally:
-                done.set()
+                answer.tell()
 
-        if not self._thread.is_alive():
+        if not self._running or self._pid != os.getpid():
             return None
-        self.do(answered)
+        self.do(find_out)
         if self._thread is not threading.current_thread():
-            done.wait(limit_s)
-        return answer[0] if answer else None
+            answer.wait(limit_s)
+        found: T | None = answer.value
+        return found
 
     def stop(self) -> None:
         """End the thread; one that is stuck in a store is left alone."""
@@ -102,9 +105,11 @@ class Background:
 
     def begin(self) -> None:
         """Start the thread."""
+        self._running = True
         try:
             start(self._thread)
         except BaseException:
+            self._running = False
             self._close()
             raise
 
@@ -130,6 +135,12 @@ class Background:
         self._round_at -= by_s
 
     def _run(self) -> None:
+        try:
+            self._live()
+        finally:
+            self._running = False
+
+    def _live(self) -> None:
         self._round_at = monotonic() + min(self._first_s, self._every_s)
         while not self._stopping:
             self._rest(min([self._round_at, *(at for at, _ in self._later)]) - monotonic())

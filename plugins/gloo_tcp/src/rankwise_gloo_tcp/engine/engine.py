@@ -309,14 +309,14 @@ class Engine(EngineState):
         """End everything that is pending with `error`, and tell the peers.
 
         It never blocks, and may come from a signal handler that has interrupted the thread that holds the lock: then
-        that thread does it, as soon as it lets the lock go.
+        that thread does it, as soon as it lets the lock go. The lock is looked at and not tried: an interrupt between its
+        acquisition and the next step would leave it held for good.
         """
         self.moving.deferred.append(lambda: self._abort_now(error))
-        if self.lock.acquire(blocking=False):
-            self.lock.release()
-            self.settle()
-        else:
+        if self.lock.locked():
             self.loop.wake()
+        else:
+            self.settle()
 
     def _abort_now(self, error: DistError) -> None:
         with self.lock:

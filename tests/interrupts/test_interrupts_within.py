@@ -1,0 +1,127 @@
+"""What an interrupt leaves of the parts that the main thread shares with others, wherever it comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from interrupt_checks import Checks, Interrupted, unraisable
+
+import rankwise as dist
+from rankwise.backends import Mailbox
+from rankwise_testing import run_ranks
+from rankwise_watch.background import Background
+
+#: More points than any of these calls has.
+MOST_POINTS = 2000
+
+
+def interrupt_everywhere(call: Callable[[], object], look: Callable[[], object]) -> int:
+    """Make a call that is interrupted at its first, second, ... point, and look after each; return how many it has."""
+    checks = Checks()
+    checks.spare(__file__)
+    unraisable(checks)
+    for at in range(1, MOST_POINTS):
+        checks.arm(at)
+        try:
+            call()
+        except Interrupted:
+            look()
+            continue
+        finally:
+            checks.disarm()
+        return at - 1
+    raise AssertionError("the call has too many points")
+
+
+class Silent(Background):
+    """A thread that does nothing but what it is asked."""
+
+    def round(self, late_s: float) -> None:
+        """Do nothing."""
+
+    def farewell(self) -> None:
+        """Do nothing."""
+
+
+def ask_the_watcher() -> int:
+    thread = Silent(1e6, 1e6)
+    thread.begin()
+
+    def look() -> None:
+        assert thread.ask(lambda: "there", 10) == "there"
+
+    points = interrupt_everywhere(lambda: thread.ask(lambda: 1, 10), look)
+    thread.stop()
+    return points
+
+
+def abort_an_engine() -> int:
+    dist.init_process_group("gloo", timeout=20)
+    engine: Any = dist.group.WORLD.communicators()[0].engine  # type: ignore[union-attr, attr-defined]
+
+    def look() -> None:
+        assert not engine.lock.locked()
+
+    points = interrupt_everywhere(lambda: engine.abort(dist.GroupAbortedError("enough")), look)
+    dist.destroy_process_group()
+    return points
+
+
+def fail_a_mailbox() -> int:
+    box = Mailbox()
+
+    def look() -> None:
+        assert box.withdraw(None) is False  # type: ignore[arg-type]
+        assert not box._lock.locked()
+
+    return interrupt_everywhere(lambda: box.fail(dist.GroupAbortedError("enough")), look)
+
+
+class Watching(Checks):
+    """Looks at every point."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        super().__init__()
+        self.look = look
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.look()
+        super()._handle(number, frame)
+
+
+def lend_connections() -> int:
+    """No connection is anybody's and idle, at any point: another thread would take what this one has."""
+    with dist.TCPStore("127.0.0.1", is_master=True) as store:
+        pool: Any = store._pool
+        twice: list[str] = []
+
+        def look() -> None:
+            lent = [connection for _, mine in pool._lenders for connection in mine]
+            if any(connection in pool._idle for connection in lent):
+                twice.append(checks.where or "?")
+
+        checks = Watching(look)
+        checks.spare(__file__)
+        for at in range(1, MOST_POINTS):
+            checks.arm(at)
+            try:
+                store.set("key", "value")
+                break
+            except Interrupted:
+                pass
+            finally:
+                checks.disarm()
+            store.set("key", "again")
+        assert not twice, twice
+        assert len(pool._idle) == 1
+        return at
+
+
+@pytest.mark.parametrize("program", [ask_the_watcher, abort_an_engine, fail_a_mailbox, lend_connections])
+def test_an_interrupt_leaves_them_as_they_were(program: Callable[[], int]) -> None:
+    assert all(points > 5 for points in run_ranks(program, 1))
