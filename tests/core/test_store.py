@@ -281,6 +281,11 @@ class TestStore:
         store.set("b", "2")
         assert [call.result(PATIENCE_S) for call in waiting] == [b"1", None, [b"2", b"1"]]
 
+    def test_a_swap_wakes_those_who_wait(self, store: Store, threads: ThreadPoolExecutor) -> None:
+        waiting = threads.submit(store.get, "key", timeout=PATIENCE_S)
+        soon(store.swap, "key", None, b"there")
+        assert waiting.result(PATIENCE_S / 2) == b"there"
+
     def test_waiting_ends_for_all_who_wait(self, store: Store, threads: ThreadPoolExecutor) -> None:
         waiting = [threads.submit(store.get, "key") for _ in range(7)]
         soon(store.set, "key", "there")

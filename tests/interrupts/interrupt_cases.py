@@ -159,6 +159,18 @@ def asynchronous(count: int, op: str) -> Case:
     return run
 
 
+def futures(place: Place, step: int) -> None:
+    """What is waited for by its future, which is asked and told of its end by other threads."""
+    if not place.works:
+        place.array = place.full(300, mine(place, step))
+        place.works = [dist.all_reduce(place.array, group=place.group, async_op=True).get_future()]
+    while not place.works[0].done():
+        place.works[0].result()
+    place.works[0].result()
+    place.works.clear()
+    check(place.array, total(step, place.size), "all_reduce")
+
+
 def several(count: int, op: str) -> Case:
     """One call for several: collectives that are issued together, and those of several arrays."""
 
@@ -238,6 +250,7 @@ def _cases() -> Iterator[tuple[str, Case]]:
         for op in ("reduce", "gather", "scatter"):
             yield f"{op} {count}", collective(count, op)
     yield "async broadcast 300", asynchronous(300, "broadcast")
+    yield "future of all_reduce", futures
     yield "barrier", collective(1, "barrier")
     yield "monitored_barrier", collective(1, "monitored_barrier")
     yield "broadcast_object_list", objects("broadcast")

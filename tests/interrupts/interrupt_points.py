@@ -25,7 +25,7 @@ __all__ = ["Point", "Tally", "run_points"]
 _STEPS = 40
 #: How many points a call is taken to have before it has been counted.
 _FIRST_GUESS = 60
-_TIMEOUT_S = 8.0
+_TIMEOUT_S = 30.0
 
 
 class Point(NamedTuple):

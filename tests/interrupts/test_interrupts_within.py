@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -12,12 +11,13 @@ import pytest
 from interrupt_checks import Checks, Interrupted, unraisable
 
 import rankwise as dist
-from rankwise.backends import Mailbox
+from rankwise.backends import FutureWork, Mailbox, WorkFuture
 from rankwise_testing import run_ranks
 from rankwise_watch.background import Background
 
 #: More points than any of these calls has.
 MOST_POINTS = 2000
+PATIENCE_S = 10.0
 
 
 def interrupt_everywhere(call: Callable[[], object], look: Callable[[], object]) -> int:
@@ -53,9 +53,9 @@ def ask_the_watcher() -> int:
     thread.begin()
 
     def look() -> None:
-        assert thread.ask(lambda: "there", 10) == "there"
+        assert thread.ask(lambda: "there", PATIENCE_S) == "there"
 
-    points = interrupt_everywhere(lambda: thread.ask(lambda: 1, 10), look)
+    points = interrupt_everywhere(lambda: thread.ask(lambda: 1, PATIENCE_S), look)
     thread.stop()
     return points
 
@@ -80,6 +80,29 @@ def fail_a_mailbox() -> int:
         assert not box._lock.locked()
 
     return interrupt_everywhere(lambda: box.fail(dist.GroupAbortedError("enough")), look)
+
+
+def ask_a_future() -> int:
+    """The thread that ends a work tells its future, which the main thread may have been asking just then."""
+    made: list[tuple[FutureWork, WorkFuture]] = []
+
+    def renew() -> None:
+        work = FutureWork()
+        made[:] = [(work, WorkFuture(work, lambda: 3))]
+
+    def end() -> None:
+        work, future = made[0]
+        thread = threading.Thread(target=lambda: (work.succeed(), future.end()), daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert future.result(PATIENCE_S) == 3
+        assert not thread.is_alive()
+        renew()
+
+    renew()
+    points = interrupt_everywhere(lambda: made[0][1].done(), end)
+    points += interrupt_everywhere(lambda: made[0][1].add_done_callback(bool), end)
+    return points + interrupt_everywhere(lambda: (made[0][0].succeed(), made[0][1].result()), end)
 
 
 class Watching(Checks):
@@ -122,6 +145,6 @@ def lend_connections() -> int:
         return at
 
 
-@pytest.mark.parametrize("program", [ask_the_watcher, abort_an_engine, fail_a_mailbox, lend_connections])
+@pytest.mark.parametrize("program", [ask_the_watcher, ask_a_future, abort_an_engine, fail_a_mailbox, lend_connections])
 def test_an_interrupt_leaves_them_as_they_were(program: Callable[[], int]) -> None:
     assert all(points > 5 for points in run_ranks(program, 1))

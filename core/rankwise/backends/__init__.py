@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
     from rankwise.basics.debug import tell as debug_log
-    from rankwise.basics.ending import WorkFuture
+    from rankwise.basics.ending import Ending, WorkFuture
     from rankwise.basics.interrupts import aborted_by, heed, only_waited
     from rankwise.basics.interrupts import start as start_thread
     from rankwise.basics.messages import pack as pack_error
@@ -79,7 +79,7 @@ _LATER = {
     "backends.hookspecs": "hookimpl",  # only plugins need pluggy, and only once they are asked for
     "backends.mailbox": "Mailbox",
     "basics.debug": "tell as debug_log",
-    "basics.ending": "WorkFuture",
+    "basics.ending": "Ending, WorkFuture",
     "basics.interrupts": "aborted_by, heed, only_waited, start as start_thread",
     "basics.messages": "pack as pack_error, unpack as unpack_error",
     "basics.native": "* as compiled_parts",
@@ -138,6 +138,7 @@ __all__ = [
     "Store",
     "Watch",
     "Work",
+    "Ending",
     "WorkFuture",
     "aborted_by",
     "anew",

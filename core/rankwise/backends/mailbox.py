@@ -185,10 +185,8 @@ class Mailbox:
         self._carry_out_failures()
 
     def _carry_out_failures(self) -> None:
-        """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards.
-
-        It is looked at and not tried: an interrupt between its acquisition and the next step would leave it held for good.
-        """
+        """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards."""
+        # It is looked at and not tried: an interrupt just after it was acquired would leave it held for good.
         while self._failing and not self._lock.locked():
             ends: list[Callable[[], object]] = []
             with self._lock:

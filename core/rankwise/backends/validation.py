@@ -41,8 +41,8 @@ def checked(name: str, spec: Any) -> BackendSpec:
     if spec.name != name:
         raise PluginFault(f"its declaration is of a backend called {spec.name!r}, not {name!r}")
     for function in ("create", "availability", "checks", "load", "runtime", "explain"):
-        if (given := getattr(spec, function)) is not None or function not in ("runtime", "explain"):
-            _callable(function, given)
+        if getattr(spec, function) is not None or function not in ("runtime", "explain"):
+            _callable(function, getattr(spec, function))
     return BackendSpec(
         name,
         spec.api_version,

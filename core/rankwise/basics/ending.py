@@ -68,10 +68,9 @@ class Ending:
         bell = threading.Lock()
         bell.acquire()
         self._bells.append(bell)
-        until = None if timeout_s is None else monotonic() + timeout_s
-        left_s = _LOOK_S
+        until = monotonic() + (float("inf") if timeout_s is None else timeout_s)
         while not self.told:
-            if until is not None and (left_s := until - monotonic()) <= 0:
+            if (left_s := until - monotonic()) <= 0:
                 with suppress(ValueError):  # it is being rung
                     self._bells.remove(bell)
                 return self.told
@@ -123,6 +122,28 @@ class _Awaited(Protocol):
         """Return why it has failed, or None."""
 
 
+class _Condition(type(threading.RLock())):  # type: ignore[misc]
+    """A condition that is its own lock: it is entered in one step, so that no interrupt leaves it held."""
+
+    def __init__(self) -> None:
+        self._changes: list[Ending] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let the lock go until `notify_all`, or for so long; tell which of the two it was."""
+        change = Ending()
+        self._changes.append(change)
+        held = self._release_save()
+        try:
+            return change.wait(timeout)
+        finally:
+            self._acquire_restore(held)
+
+    def notify_all(self) -> None:
+        """Wake all who wait."""
+        for change in _taken(self._changes):
+            change.tell()
+
+
 class WorkFuture(Future[Any]):
     """A future that cannot be cancelled: what has been issued goes on.
 
@@ -136,6 +157,7 @@ class WorkFuture(Future[Any]):
 
     def __init__(self, work: _Awaited, value: Callable[[], Any]) -> None:
         super().__init__()
+        self._condition = _Condition()
         self._work, self._value = work, value
         self.set_running_or_notify_cancel()
 

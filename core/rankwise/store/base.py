@@ -23,7 +23,7 @@ from rankwise.store.queues import TOKEN_NBYTES
 if TYPE_CHECKING:
     from rankwise.network.secret import Secret
 
-__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "ArrivalPoint", "Store", "in_words", "late"]
+__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "ArrivalPoint", "Store", "TableStore", "in_words", "late"]
 
 DEFAULT_TIMEOUT_S = 300.0
 
@@ -711,3 +711,16 @@ class Store(ABC):
     def _check_open(self, operation: Callable[..., Any]) -> None:
         if self._closed:
             raise DistStoreError(f"{operations.title(operation)} on {self!r}: the store has been closed")
+
+
+class TableStore(Store):
+    """A kind whose `_run` does whole operations on a table that it keeps: then its three methods are operations too."""
+
+    def peek(self, key: str) -> bytes | None:
+        return self._run(operations.peek, self._timeout_s, key)
+
+    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
+        return self._run(operations.swap, self._timeout_s, key, expected, desired)
+
+    def scan(self) -> Sequence[str]:
+        return self._run(operations.scan, self._timeout_s)

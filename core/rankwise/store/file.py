@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
 from rankwise.basics.deadline import Timeout
@@ -11,7 +10,7 @@ from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shortened
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
-from rankwise.store.base import DEFAULT_TIMEOUT_S, Operation, Store
+from rankwise.store.base import DEFAULT_TIMEOUT_S, Operation, TableStore
 from rankwise.store.primitives import to_amount
 
 __all__ = ["FileStore", "SharedFile"]
@@ -39,7 +38,7 @@ class SharedFile(Protocol):
         """Leave the file; again does nothing."""
 
 
-class FileStore(Store):
+class FileStore(TableStore):
     """A store that processes share by naming the same file.
 
     A file that no living process uses is left from an earlier run: its content is not seen. The last to close the store
@@ -91,15 +90,6 @@ class FileStore(Store):
     def path(self) -> str:
         """The file, as an absolute path without symbolic links."""
         return self._file.path
-
-    def peek(self, key: str) -> bytes | None:
-        return self._run(operations.peek, self._timeout_s, key)
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        return self._run(operations.swap, self._timeout_s, key, expected, desired)
-
-    def scan(self) -> Sequence[str]:
-        return self._run(operations.scan, self._timeout_s)
 
     def clone(self) -> FileStore:
         self._check_open(operations.check)

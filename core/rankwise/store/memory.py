@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from rankwise.errors import ForkedProcessError
 from rankwise.store import operations
-from rankwise.store.base import Operation, Store
+from rankwise.store.base import Operation, TableStore
 from rankwise.store.operations import Missing
 from rankwise.store.queues import Confirmed
 
@@ -51,7 +51,7 @@ class Table:
         return list(self.values)
 
 
-class HashStore(Store):
+class HashStore(TableStore):
     """A store that the threads of one process share by sharing the object, or clones of it.
 
     Examples:
@@ -63,27 +63,11 @@ class HashStore(Store):
 
     def __init__(self) -> None:
         self._table = Table()
-        #: Nothing is returned from a call under it: an interrupt between the end of the call and that of the `with`
-        #: would leave it held. It is entered itself, see `rankwise.collective.issue_order`.
+        #: Entered itself, see `issue_order`; nothing is returned from a call under it, or an interrupt leaves it held.
         self._lock = threading.RLock()
         #: What wakes each thread that waits. A condition would be left half-way by an interrupt.
         self._bells: dict[int, threading.Lock] = {}
         self._pid = os.getpid()
-
-    def peek(self, key: str) -> bytes | None:
-        with self._lock:
-            found = self._table.peek(key)
-        return found  # noqa: RET504
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        with self._lock:
-            found = self._table.swap(key, expected, desired)
-        return found  # noqa: RET504
-
-    def scan(self) -> Sequence[str]:
-        with self._lock:
-            found = self._table.scan()
-        return found  # noqa: RET504
 
     def close(self) -> None:
         if not self._closed:

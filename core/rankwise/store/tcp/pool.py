@@ -173,16 +173,12 @@ class Pool:
         self._context.term()
 
     def _take(self, deadline: Deadline, lent: list[Connection]) -> None:
-        """Put a connection into `lent`: wherever an interrupt comes, it is either there or among the idle ones.
-
-        Nothing is called between the two, so that no handler runs there: it would let the lock go, and another thread take
-        what this one has.
-        """
+        """Put a connection into `lent`: wherever an interrupt comes, it is either there or among the idle ones."""
         with self._lock:
             if self._closed:
                 raise self._is_closed()
             if self._idle:
-                lent[:] = self._idle[-1:]
+                lent[:] = self._idle[-1:]  # no call before the next step, so that no handler runs
                 del self._idle[-1:]
                 return
         with held:  # a socket that nobody knows of would keep the context from ending

@@ -16,7 +16,7 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
 from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
-from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, Store, late
+from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, TableStore, late
 from rankwise.store.operations import Missing
 from rankwise.store.primitives import RESERVED
 from rankwise.store.tcp import wire
@@ -32,7 +32,7 @@ _P = ParamSpec("_P")
 _WORKERS = f"{RESERVED}workers"
 
 
-class TCPStore(Store):
+class TCPStore(TableStore):
     """A store that lives in one process, the master, and that the others reach over TCP.
 
     With a job secret, only processes that know it get in, and all is encrypted. Without one, the store is for processes
@@ -119,12 +119,6 @@ class TCPStore(Store):
     def heard_at(self) -> float:
         """When the server has last answered this process, in time or not, by the monotonic clock."""
         return self._pool.heard_at
-
-    def peek(self, key: str) -> bytes | None:
-        return self._run(operations.peek, self._timeout_s, key)
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        return self._run(operations.swap, self._timeout_s, key, expected, desired)
 
     def scan(self) -> Sequence[str]:
         return self.list_keys()

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import rankwise as dist
-from rankwise.backends import start_thread
+from rankwise.backends import Ending, start_thread
 from rankwise_ray.arrays import to_array
 from rankwise_ray.installed import BaseGroup
 from rankwise_ray.meeting import Joining, Met, leave
@@ -60,7 +60,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         self.place = place
         self.timeout_s = timeout_s or default_timeout_s()
         self._meeting = Joining(group_name, rank, world_size, self._create, place)
-        self._come = threading.Event()
+        self._come = Ending()
         self._met: Met | None = None
         self._error: BaseException | None = None
         start_thread(threading.Thread(target=self._meet, name=f"rankwise-ray {group_name}", daemon=True))
@@ -89,7 +89,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
 
     def destroy_group(self) -> None:
         """Leave the group; nobody waits for the others here, as drivers may destroy one rank after the other."""
-        if not self._come.is_set():
+        if not self._come.told:
             self._meeting.cancel()
         start_thread(threading.Thread(target=self._leave, name=f"rankwise-ray {self._group_name} end", daemon=True))
 
@@ -98,7 +98,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
             self._met = self._meeting.come(self.timeout_s)
         except BaseException as error:  # raised where an operation is called
             self._error = error
-        self._come.set()
+        self._come.tell()
 
     def _create(self, store: dist.TCPStore, mark: str, timeout_s: float) -> dist.ProcessGroup:
         group = dist.ProcessGroup.create(

@@ -40,7 +40,7 @@ class Background:
         self._later: list[tuple[float, Callable[[], object]]] = []
         self._at_end: list[Callable[[], object]] = []
         self._stopping = False
-        #: Whether the thread runs. It is not asked itself, as an interrupt within that has it taken for one that has ended.
+        #: Whether the thread runs, which does not tell by itself: an interrupt has it taken for one that has ended.
         self._running = False
         self._round_at = self._busy_s = 0.0
         self._pid = os.getpid()

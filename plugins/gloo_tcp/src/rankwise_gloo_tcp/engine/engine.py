@@ -309,8 +309,8 @@ class Engine(EngineState):
         """End everything that is pending with `error`, and tell the peers.
 
         It never blocks, and may come from a signal handler that has interrupted the thread that holds the lock: then
-        that thread does it, as soon as it lets the lock go. The lock is looked at and not tried: an interrupt between its
-        acquisition and the next step would leave it held for good.
+        that thread does it, as soon as it lets the lock go. The lock is looked at and not tried: an interrupt just
+        after it was acquired would leave it held for good.
         """
         self.moving.deferred.append(lambda: self._abort_now(error))
         if self.lock.locked():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Protocol
 
@@ -40,6 +41,26 @@ class _Group(Protocol):
         """Return the error of an operation whose time is up."""
 
 
+class _Bell:
+    """What wakes the thread; a bell that has been rung stays so until it is heard.
+
+    It is no event: an interrupt of the thread that rings would leave the lock of that held, and this one at it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Ring."""
+        with suppress(RuntimeError):  # it has been rung
+            self._lock.release()
+
+    def wait(self, timeout_s: float = -1) -> None:
+        """Wait until it rings, or for so long."""
+        self._lock.acquire(timeout=timeout_s)
+
+
 class Watchdog:
     """One group's watchdog; its thread is started by the first operation.
 
@@ -54,7 +75,7 @@ class Watchdog:
         self, group: _Group, notices: Notices, name: str, absent: Callable[[CommQueue], Sequence[int]]
     ) -> None:
         self._group, self._notices, self._name, self._absent = group, notices, name, absent
-        self._wake = threading.Event()
+        self._wake = _Bell()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._idle = False
@@ -68,19 +89,19 @@ class Watchdog:
         if self._thread is None:
             self._begin()
         elif self._idle:
-            self._wake.set()
+            self._wake.ring()
 
     def abort(self, error: DistError) -> None:
         """Abort all queues with `error`, soon; never blocks."""
         with self._lock:
             self._error = self._error or error
         self._begin()
-        self._wake.set()
+        self._wake.ring()
 
     def stop(self, timeout_s: float) -> bool:
         """End the thread, once an abort that was asked for is done; tell whether it has ended in time."""
         self._stopping = True
-        self._wake.set()
+        self._wake.ring()
         with self._lock:
             thread = self._thread
         if thread is None or thread is threading.current_thread():
@@ -108,7 +129,6 @@ class Watchdog:
                 break
             pause_s = _SHORTEST_PAUSE_S if swept else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._wake.wait(pause_s)
-            self._wake.clear()
         if self._error is not None:
             self._give_up(self._error)
 
@@ -118,7 +138,6 @@ class Watchdog:
         busy = any(queue.works() for queue in self._group.queues())
         if not busy and self._error is None and not self._stopping:
             self._wake.wait()
-            self._wake.clear()
         self._idle = False
         return not busy
 

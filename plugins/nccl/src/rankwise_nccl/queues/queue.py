@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rankwise.backends import start_thread
+from rankwise.backends import Ending, start_thread
 from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
 from rankwise_nccl.library.api import Api, grouped
 from rankwise_nccl.library.failures import is_in_progress, translate
@@ -66,7 +66,7 @@ class CommQueue(DeviceStream):
         self.lock = threading.RLock()
         self._start, self._failed, self._connect = start, failed, connect
         self._closed = False
-        self.started = threading.Event()
+        self.started = Ending()
         self._thread = threading.Thread(target=self._begin, name=f"rankwise start {name}", daemon=True)
 
     def start(self) -> None:
@@ -162,7 +162,7 @@ class CommQueue(DeviceStream):
         comm, self.comm = self.comm, None
         if held:
             self.lock.release()  # nobody is to wait for what follows
-        self.started.set()
+        self.started.tell()
         self._abort(comm)
         for held_works in (self.pending, self.queued, self.unmatched):
             held_works.clear()
@@ -193,7 +193,7 @@ class CommQueue(DeviceStream):
             if not self._closed:
                 self._failed(translate(error, f"starting NCCL for {self.name}"))
         finally:
-            self.started.set()
+            self.started.tell()
 
     def _inquire(self, comm: Any) -> None:
         if comm is not None:
