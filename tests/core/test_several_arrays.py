@@ -10,6 +10,9 @@ from tests.threads import on_ranks, run_local
 
 import rankwise as dist
 
+#: An array of which each part that is written to would be wrong where another one lies.
+WHOLE = np.ones(4)
+
 
 @pytest.mark.parametrize("async_op", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -72,6 +75,13 @@ def test_ranks_may_have_different_numbers_of_arrays() -> None:
             r"input_tensor_lists\[0\]\[0\] is float64",
         ),
         (lambda: dist.reduce_scatter_multigpu([np.ones(2)], []), "there must be 1 input lists"),
+        (lambda: dist.all_reduce_multigpu([WHOLE[:3], WHOLE[1:]]), "tensor_list shares memory with another"),
+        (lambda: dist.broadcast_multigpu([WHOLE[:3], WHOLE[1:]], 0), "tensor_list shares memory with another"),
+        (lambda: dist.reduce_scatter_multigpu([WHOLE[:3], WHOLE[1:]], []), "output_tensor_list shares memory with"),
+        (
+            lambda: dist.all_gather_multigpu([[WHOLE[:3]], [WHOLE[1:]]], [np.ones(3)]),
+            "output_tensor_lists shares memory with another",
+        ),
     ],
 )
 @on_ranks(1)

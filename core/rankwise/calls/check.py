@@ -117,6 +117,7 @@ def alike_list(
     same_kind(group, op, others[0], f"{own_name}[0]", arrays, name)
     for i, array in enumerate(arrays):
         same_size(group, op, array, f"{name}[{i}]", others[0], f"{own_name}[0]")
+    apart(group, op, name, arrays if writable else ())
     return arrays
 
 

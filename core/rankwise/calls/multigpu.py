@@ -194,6 +194,7 @@ def all_gather_multigpu(
             check.alike_list(pg, name, f"output_tensor_lists[{i}]", outs, own=("input_tensor_list", ins))
             for i, outs in enumerate(output_tensor_lists)
         ]
+        check.apart(pg, name, "output_tensor_lists", list(chain(*lists)))
         mine = _stacked(ins)
         with on_device_of(mine):
             rows = np.empty_like(mine, shape=(pg.size() * len(ins), ins[0].size))
@@ -247,9 +248,7 @@ def reduce_scatter_multigpu(
             for i, ins in enumerate(input_tensor_lists)
         ]
         if len(lists) != len(outs):
-            raise ValueError(
-                f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one for each output"
-            )
+            raise ValueError(f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one an output")
         total = _reduced(pg, "reduce_scatter", op, [_stacked(ins) for ins in lists])
         with on_device_of(total):
             mine = np.empty_like(total, shape=(len(outs), outs[0].size))
