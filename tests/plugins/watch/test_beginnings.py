@@ -59,3 +59,27 @@ def test_heartbeats_bring_the_verdict_along_where_they_come_often(
         assert store.check(["group-1/made/verdict"])
     finally:
         watcher.stop()
+
+
+def test_a_flaw_in_what_tells_its_progress_does_not_silence_a_rank(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RANKWISE_HEARTBEAT_S", "0.05")
+    store, asked = HashStore(), SimpleQueue[None]()
+
+    def progress() -> dict[str, object]:
+        asked.put(None)
+        raise LookupError("a flaw")
+
+    watcher = Watcher(World(), store, 0, range(2), progress)
+    try:
+        first = json.loads(store.get("watch/beat/0", timeout=PATIENCE_S))
+        for _ in range(3):
+            asked.get(timeout=PATIENCE_S)
+        later = json.loads(store.get("watch/beat/0"))
+    finally:
+        watcher.stop()
+    assert later[0] > first[0]
+    assert first[-1] == later[-1] == {}
+    assert "the watcher has met an error, and goes on" in caplog.text
+    assert "LookupError: a flaw" in caplog.text

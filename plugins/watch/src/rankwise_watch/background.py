@@ -17,7 +17,7 @@ from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import start
 from rankwise.errors import DistError
 
-__all__ = ["Background"]
+__all__ = ["Background", "guarded"]
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Background:
     def do(self, job: Callable[[], object], at_once: bool = True) -> None:
         """Have the thread do something, now or when it next has something else to do."""
         if self._thread is threading.current_thread():
-            _guarded(job)
+            guarded(job)
         elif not self._stopping and self._pid == os.getpid():
             self._jobs.append(job)
             if at_once:
@@ -149,10 +149,10 @@ class Background:
             if late_s >= 0 and not self._stopping:
                 # What jobs took is not this process's lateness: they wait for the store, of which its answers tell.
                 late_s, self._busy_s = max(0.0, late_s - self._busy_s), 0.0
-                _guarded(lambda late_s=late_s: self.round(late_s))  # type: ignore[misc]
+                guarded(lambda late_s=late_s: self.round(late_s))  # type: ignore[misc]
                 self._round_at = max(self._round_at + self._every_s, monotonic())
         self._work_off()
-        _guarded(self.farewell)
+        guarded(self.farewell)
         self._give_back()
 
     def _rest(self, timeout_s: float) -> None:
@@ -176,7 +176,7 @@ class Background:
 
     def _take(self, job: Callable[[], object]) -> None:
         began = monotonic()
-        _guarded(job)
+        guarded(job)
         self._busy_s += monotonic() - began
 
     def _wake(self) -> None:
@@ -185,7 +185,7 @@ class Background:
 
     def _give_back(self) -> None:
         for job in self._at_end:
-            _guarded(job)
+            guarded(job)
         self._at_end.clear()
         self._later.clear()  # which may call this object: the two would stay until the garbage collector comes
         self._close()
@@ -197,7 +197,7 @@ class Background:
         self._waker.close()
 
 
-def _guarded(step: Callable[[], object]) -> None:
+def guarded(step: Callable[[], object]) -> None:
     """Do something that may fail."""
     try:
         step()
@@ -206,4 +206,4 @@ def _guarded(step: Callable[[], object]) -> None:
     except Exception as error:  # a flaw in here must not become the program's
         import logging
 
-        logging.getLogger("rankwise").debug("the watcher has met an error", exc_info=error)
+        logging.getLogger("rankwise").warning("the watcher has met an error, and goes on", exc_info=error)
