@@ -1,4 +1,4 @@
-"""Rank 0 hands out the memory that a host shares to all that prove themselves, and nobody keeps the others waiting."""
+"""The memory that a host shares is handed to all that prove themselves, and nobody keeps the others waiting."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def place():
 def handed_out(listener, timeout_s, look=lambda: None):
     readable, writable = os.pipe()
     try:
-        handing.hand_out(listener, writable, KEY, SIZE, Deadline(timeout_s), look)
+        handing.hand_out(listener, writable, KEY, 0, SIZE, Deadline(timeout_s), look)
     finally:
         os.close(writable)
     return readable
@@ -83,3 +83,42 @@ def test_a_stranger_gets_nothing_and_those_who_do_not_come_are_named(place):
     thread.join(TIMEOUT_S)
     assert looks
     assert len(errors) == 1
+
+
+@pytest.mark.parametrize("size", [2, 16, 17, 18, 100, 273, 274, 1000])
+def test_each_rank_gets_it_from_one_and_few_are_handed_it_by_the_same(size):
+    givers = {taker: rank for rank in range(size) for taker in handing.below(rank, size)}
+    assert sorted(givers) == list(range(1, size))
+    assert all(handing.above(taker) == giver for taker, giver in givers.items())
+    assert max(len(handing.below(rank, size)) for rank in range(size)) <= 16
+
+
+def test_it_is_handed_on_from_rank_to_rank(monkeypatch):
+    monkeypatch.setattr(handing, "_FANOUT", 2)
+    size, names, got = 8, {}, {}
+    listeners = {rank: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for rank in range(size)}
+    readable, writable = os.pipe()
+
+    def be(rank):
+        name = names[max(0, handing.above(rank))]
+        descriptor = handing.fetch(name, rank, size, KEY, Deadline(TIMEOUT_S)) if rank else writable
+        if handing.below(rank, size):
+            handing.hand_out(listeners[rank], descriptor, KEY, rank, size, Deadline(TIMEOUT_S), lambda: None)
+        os.write(descriptor, b"%d" % rank)
+        os.close(descriptor)
+        got[rank] = True
+
+    for rank, listener in listeners.items():
+        names[rank] = f"rankwise-test-{os.urandom(8).hex()}"
+        listener.bind("\0" + names[rank])
+        listener.listen(2)
+    threads = [threading.Thread(target=be, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    for listener in listeners.values():
+        listener.close()
+    assert len(got) == size
+    assert sorted(os.read(readable, 16)) == sorted(b"01234567")
+    os.close(readable)

@@ -27,8 +27,8 @@ class Card(NamedTuple):
         port: Its TCP port.
         transport: Which transports it was told to use.
         integrity: What of the frames between hosts it was told to protect.
-        board: Of the first rank the name of the Unix socket where it hands out the board, of others any text; empty if
-            it can use none.
+        board: Of a rank that hands out the board the name of the Unix socket where it does, of others any text; empty
+            if it can use none.
         algorithms: Those that it was told to use.
         certificate: By what encrypted connections know it; empty where none are wanted.
         token: Of the first rank a random number in hexadecimal digits, of which the group's key is made.

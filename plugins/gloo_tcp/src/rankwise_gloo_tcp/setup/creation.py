@@ -21,7 +21,7 @@ from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
-from rankwise_gloo_tcp.setup import cards, joining_board, privacy, transports
+from rankwise_gloo_tcp.setup import cards, handing, joining_board, privacy, transports
 from rankwise_gloo_tcp.setup.transports import BACKLOG, CONNECTIONS, INTEGRITY, TRANSPORTS, VARIABLE
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ __all__ = ["create"]
 
 #: How long a wait polls before it sleeps, where there is a processor for each rank.
 _SPIN_S = 400e-6
+#: In place of a socket's name on the card of a rank that hands the board to nobody.
+_TAKES = "y"
 
 
 def create(context: Context) -> GlooCommunicator:
@@ -56,7 +58,7 @@ def create(context: Context) -> GlooCommunicator:
         card = transports.listen(context, transport, proves, listeners, deadline)
         card = card._replace(
             algorithms=str(chosen),
-            board=_board_name(context.rank, card, board_listener),
+            board=_board_name(context.rank, context.size, card, board_listener),
             certificate=private.certificate if private else "",
         )
         all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
@@ -66,7 +68,8 @@ def create(context: Context) -> GlooCommunicator:
         group_key = secret.derive(key or token, f"gloo group {context.name} {token.hex()}")
         encryption = privacy.encryption(private, all_cards, context.global_ranks, context.name)
         near = "unix" in TRANSPORTS[transport]
-        kept = [all_cards[0]._replace(token="", board=""), *all_cards[1:]]  # which nobody asks for later
+        # Nobody asks for the rest later.
+        kept = [card if card.board == _TAKES else card._replace(token="", board="") for card in all_cards]
         count = card.connections if len(places) > 1 else 1
         engine = _engine(comm, kept, group_key, key is not None, near, encryption, count)
         for sock, near in listeners:
@@ -178,12 +181,12 @@ def _engine(
     return engine
 
 
-def _board_name(rank: int, card: Card, listener: socket.socket) -> str:
-    """Return the name of the socket where the first rank hands out the board; nothing if this rank can use none."""
+def _board_name(rank: int, size: int, card: Card, listener: socket.socket) -> str:
+    """Return the name of the socket where a rank hands out the board, if it does; nothing if it can use none."""
     if not card.unix or not board.available():
         return ""
-    if rank:
-        return "y"
+    if not handing.below(rank, size):
+        return _TAKES
     name = f"rankwise-{os.urandom(16).hex()}"
     listener.bind("\0" + name)
     listener.listen(BACKLOG)

@@ -1,4 +1,8 @@
-"""Handing the board's descriptor from rank 0 to the others, over a Unix socket, to nobody else."""
+"""Handing the board's descriptor from rank to rank, over Unix sockets, and to nobody else.
+
+Rank 0, which makes the board, hands it to a few others, and each of these to a few more: with hundreds of ranks it
+would have to shake hands for longer than all else takes it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,10 @@ from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError, ProtocolError
 from rankwise_gloo_tcp.protocol import handshake
 
-__all__ = ["fetch", "hand_out"]
+__all__ = ["above", "below", "fetch", "hand_out"]
+
+#: To how many ranks one hands it: on most machines rank 0 to all.
+_FANOUT = 16
 
 _CREDENTIALS = struct.Struct("iII")
 #: How often a wait checks whether the ranks that it waits for can still come.
@@ -24,15 +31,32 @@ _LOOK_S = 0.25
 _Guest = Generator[None, None, int]
 
 
+def above(rank: int) -> int:
+    """Return the rank from which another than rank 0 gets the descriptor."""
+    return (rank - 1) // _FANOUT
+
+
+def below(rank: int, size: int) -> range:
+    """Return the ranks that get it from a rank."""
+    first = _FANOUT * rank + 1
+    return range(first, max(first, min(first + _FANOUT, size)))
+
+
 def hand_out(
-    listener: socket.socket, descriptor: int, key: bytes, size: int, deadline: Deadline, look: Callable[[], None]
+    listener: socket.socket,
+    descriptor: int,
+    key: bytes,
+    rank: int,
+    size: int,
+    deadline: Deadline,
+    look: Callable[[], None],
 ) -> None:
-    """Give the descriptor to each other rank once.
+    """Give the descriptor to each of the ranks below this one once.
 
     Raises:
         DistTimeoutError: Some have not come for it.
     """
-    missing = set(range(1, size))
+    missing = set(below(rank, size))
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         listener.setblocking(False)
@@ -41,7 +65,7 @@ def hand_out(
             ready = selector.select(min(max(deadline.remaining(), 0.001), _LOOK_S))
             for event, _ in ready:
                 if event.fileobj is listener:
-                    _let_in(listener, selector, stack, partial(_serve, descriptor, key, size))
+                    _let_in(listener, selector, stack, partial(_serve, descriptor, key, rank, size))
                 else:
                     missing.discard(_go_on(event.data, selector))
             if not ready:
@@ -78,13 +102,13 @@ def _go_on(guest: tuple[socket.socket, _Guest], selector: selectors.BaseSelector
 
 
 def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> int:
-    """Return the descriptor that rank 0 hands out.
+    """Return the descriptor, which the rank above hands out.
 
     Raises:
         ProtocolError: What listens there does not belong to this job.
         DistTimeoutError: It did not answer in time.
     """
-    hello = handshake.Hello.new(rank, 0, size)
+    hello = handshake.Hello.new(rank, above(rank), size)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(max(deadline.remaining(), 0.001))
         try:
@@ -95,21 +119,21 @@ def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> in
             sock.sendall(handshake.proof(key, hello, answered))
             _, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
         except TimeoutError:
-            raise DistTimeoutError("group rank 0 did not hand out the shared memory in time") from None
+            raise DistTimeoutError(f"group rank {hello.target} did not hand out the shared memory in time") from None
         except OSError as error:
-            raise ProtocolError(f"group rank 0 does not hand out the shared memory: {error}") from error
+            raise ProtocolError(f"group rank {hello.target} does not hand out the shared memory: {error}") from error
     if not descriptors:
-        raise ProtocolError("group rank 0 has handed out no descriptor")
+        raise ProtocolError(f"group rank {hello.target} has handed out no descriptor")
     os.set_inheritable(descriptors[0], False)
     return descriptors[0]
 
 
-def _serve(descriptor: int, key: bytes, size: int, sock: socket.socket) -> _Guest:
+def _serve(descriptor: int, key: bytes, rank: int, size: int, sock: socket.socket) -> _Guest:
     """Hand the descriptor to a guest that proves itself, step by step as it answers; return its rank."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
         raise ProtocolError("another user")
-    hello = handshake.read_hello((yield from _piecewise(sock, handshake.HELLO_NBYTES)), 0, size)
+    hello = handshake.read_hello((yield from _piecewise(sock, handshake.HELLO_NBYTES)), rank, size)
     answered = handshake.answer(key, hello)
     sock.sendall(answered)
     handshake.check_proof(key, hello, answered, (yield from _piecewise(sock, handshake.PROOF_NBYTES)))

@@ -1,4 +1,4 @@
-"""How the ranks of one machine come to share a board: rank 0 makes it and hands it out, and all test what it can do."""
+"""How the ranks of one machine come to share a board: rank 0 makes it, it is handed on, and all test what it can do."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     if rank == 0:
         descriptor = board.create(size, may_spin)
     else:
-        descriptor = handing.fetch(cards[0].board, rank, size, key, deadline)
+        descriptor = handing.fetch(cards[handing.above(rank)].board, rank, size, key, deadline)
     try:
-        if rank == 0:
-            handing.hand_out(listener, descriptor, key, size, deadline, comm.context.look)
+        if handing.below(rank, size):
+            handing.hand_out(listener, descriptor, key, rank, size, deadline, comm.context.look)
         shared = compiled.make_board(descriptor, rank, size, may_spin, comm.look)
     finally:
         os.close(descriptor)
