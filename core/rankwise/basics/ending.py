@@ -47,6 +47,9 @@ class Ending:
         #: Each in a list of its own, out of which the thread that calls it takes it.
         self._calls: list[list[Callable[[], object]]] = []
 
+    def __repr__(self) -> str:
+        return f"<Ending: {'told' if self.told else 'not told yet'}>"
+
     def tell(self, value: Any = None, error: BaseException | None = None) -> bool:
         """Tell the end; only the first telling counts, and returns true."""
         try:
