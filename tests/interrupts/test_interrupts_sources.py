@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 #: What runs in ranks, with the program's main thread.
-RANKS = ("core", *(f"plugins/{name}" for name in ("codec", "gloo_tcp", "mpi", "nccl", "ray", "stores", "watch")))
+PLUGINS = ("codec", "gloo_tcp", "mpi", "nccl", "ray", "stores", "torch", "watch")
 #: Where it is known: ends that hold signal handlers back, and locks that are let go wherever an interrupt comes.
 KNOWN = {
     "plugins/nccl/src/rankwise_nccl/group/watchdog.py": ["is_alive"],
@@ -24,7 +24,8 @@ HALF_WAY = {"Event", "Semaphore", "BoundedSemaphore", "Barrier"}
 
 
 def sources() -> list[Path]:
-    return sorted(path for folder in RANKS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
+    folders = [ROOT / "core", *(ROOT / "plugins" / name for name in PLUGINS)]
+    return sorted(path for folder in folders for path in folder.rglob("*.py") if "build" not in path.parts)
 
 
 def found_in(text: str) -> Iterator[str]:

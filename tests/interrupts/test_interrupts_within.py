@@ -20,21 +20,21 @@ MOST_POINTS = 2000
 PATIENCE_S = 10.0
 
 
-def interrupt_everywhere(call: Callable[[], object], look: Callable[[], object]) -> int:
+def interrupt_everywhere(call: Callable[[], object], look: Callable[[], object], checks: Checks | None = None) -> int:
     """Make a call that is interrupted at its first, second, ... point, and look after each; return how many it has."""
-    checks = Checks()
+    checks = checks or Checks()
     checks.spare(__file__)
     unraisable(checks)
     for at in range(1, MOST_POINTS):
         checks.arm(at)
         try:
             call()
+            return at - 1
         except Interrupted:
-            look()
-            continue
+            pass
         finally:
             checks.disarm()
-        return at - 1
+        look()  # when the traceback holds nothing of the call any more
     raise AssertionError("the call has too many points")
 
 
@@ -121,28 +121,17 @@ def lend_connections() -> int:
     """No connection is anybody's and idle, at any point: another thread would take what this one has."""
     with dist.TCPStore("127.0.0.1", is_master=True) as store:
         pool: Any = store._pool
-        twice: list[str] = []
+        twice: list[object] = []
 
         def look() -> None:
             lent = [connection for _, mine in pool._lenders for connection in mine]
-            if any(connection in pool._idle for connection in lent):
-                twice.append(checks.where or "?")
+            twice.extend(connection for connection in lent if connection in pool._idle)
 
-        checks = Watching(look)
-        checks.spare(__file__)
-        for at in range(1, MOST_POINTS):
-            checks.arm(at)
-            try:
-                store.set("key", "value")
-                break
-            except Interrupted:
-                pass
-            finally:
-                checks.disarm()
-            store.set("key", "again")
-        assert not twice, twice
+        call, again = (lambda: store.set("key", "value")), (lambda: store.set("key", "again"))
+        points = interrupt_everywhere(call, again, Watching(look))
+        assert twice == []
         assert len(pool._idle) == 1
-        return at
+        return points
 
 
 @pytest.mark.parametrize("program", [ask_the_watcher, ask_a_future, abort_an_engine, fail_a_mailbox, lend_connections])

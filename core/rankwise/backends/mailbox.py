@@ -188,10 +188,8 @@ class Mailbox:
         """Do what `fail` was asked for, unless somebody holds the lock, who then does it afterwards."""
         # It is looked at and not tried: an interrupt just after it was acquired would leave it held for good.
         while self._failing and not self._lock.locked():
-            ends: list[Callable[[], object]] = []
             with self._lock:
-                if self._failing:  # no other thread was faster
-                    ends = self._take_failed(*self._failing.popleft())
+                ends = self._take_failed(*self._failing.popleft()) if self._failing else []  # or another was faster
             for end in ends:
                 end()
 

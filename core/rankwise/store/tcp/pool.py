@@ -213,10 +213,8 @@ class Pool:
     def _give_back(self, lent: list[Connection]) -> None:
         with self._lock:
             self.heard_at = max(self.heard_at, *(connection.heard_at for connection in lent))
-            others = [parting for parting in self._parting if parting is not lent]
-            is_surplus = len(others) < len(self._parting) and (others or self._idle)
-            self._parting = others
-            if not (self._closed or is_surplus):
+            is_parting = any(parting is lent for parting in self._parting)
+            if not (self._closed or (is_parting and (len(self._parting) > 1 or self._idle))):
                 self._idle += lent  # as in `_take`
                 del lent[:]
         self._drop(lent)

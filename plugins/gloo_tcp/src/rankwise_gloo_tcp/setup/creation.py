@@ -69,7 +69,7 @@ def create(context: Context) -> GlooCommunicator:
         encryption = privacy.encryption(private, all_cards, context.global_ranks, context.name)
         near = "unix" in TRANSPORTS[transport]
         # Nobody asks for the rest later.
-        kept = [card if card.board == _TAKES else card._replace(token="", board="") for card in all_cards]
+        kept = [card._replace(token="", board="") if len(card.board) > len(_TAKES) else card for card in all_cards]
         count = card.connections if len(places) > 1 else 1
         engine = _engine(comm, kept, group_key, key is not None, near, encryption, count)
         for sock, near in listeners:
