@@ -8,6 +8,8 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from torch.distributed.checkpoint import CheckpointException
 
 import rankwise
 
@@ -100,3 +102,21 @@ def errors_of_works(rank, size):
     with pytest.raises(RuntimeError, match="rank 1"):
         future.wait()
     dist.distributed_c10d._abort_process_group()
+
+
+def a_checkpoint_tells_of_it(rank, size, folder):
+    """One rank fails as it saves: all are told by torch, which sends errors from rank to rank."""
+    small = dist.new_group(timeout=timedelta(seconds=1))
+
+    class Writer(checkpoint.FileSystemWriter):
+        def prepare_local_plan(self, plan):
+            if rank == 1:
+                dist.all_reduce(torch.ones(1), group=small)  # which the others do not call
+            return super().prepare_local_plan(plan)
+
+    with pytest.raises(CheckpointException) as caught:
+        checkpoint.save({"x": torch.ones(2)}, storage_writer=Writer(folder))
+    assert list(caught.value.failures) == [1]
+    error, _ = caught.value.failures[1]
+    assert isinstance(error, rankwise.DistTimeoutError)
+    assert error.waited_for == (0,)

@@ -1,5 +1,8 @@
 """What goes wrong is told in torch's kinds of errors and in rankwise's words."""
 
+import copy
+import pickle
+
 import failure_programs as programs
 import pytest
 import torch.distributed as dist
@@ -13,6 +16,11 @@ from rankwise_torch.errors import of_both
 def test_failures(program):
     """Of calls."""
     run(getattr(programs, program))
+
+
+def test_a_checkpoint_names_the_rank_that_failed(tmp_path):
+    """With its error, on all ranks."""
+    run(programs.a_checkpoint_tells_of_it, folder=str(tmp_path))
 
 
 def test_works_and_futures_fail():
@@ -41,12 +49,16 @@ def test_a_death_in_backward_is_named_within_a_second(size):
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
 )
 def test_errors_are_of_both_kinds(error, theirs):
-    """With the same words and attributes."""
-    both = of_both(error)
-    assert isinstance(both, theirs)
-    assert isinstance(both, type(error))
-    assert str(both) == str(error)
-    assert vars(both) == vars(error)
-    assert of_both(both) is both
+    """With the same words and attributes, also once they were carried to another process."""
+    error.__notes__ = ["a note"]
+    carriers = [copy.copy, copy.deepcopy]
+    carriers += [lambda value, n=n: pickle.loads(pickle.dumps(value, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for carried in (lambda value: value, *carriers):
+        both = carried(of_both(error))
+        assert isinstance(both, theirs)
+        assert isinstance(both, type(error))
+        assert str(both) == str(error)
+        assert vars(both) == vars(error)
+        assert of_both(both) is both
     other = ValueError("not ours")
     assert of_both(other) is other

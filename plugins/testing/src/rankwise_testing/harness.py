@@ -38,9 +38,12 @@ class RankFailedError(RuntimeError):
     """
 
     def __init__(self, message: str, rank: int, errors: Mapping[int, BaseException]) -> None:
-        super().__init__(message)
+        super().__init__(message, rank, errors)
         self.rank = rank
         self.errors = dict(errors)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class RankPool:

@@ -6,8 +6,9 @@ and attributes, such as the rank that died.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch.distributed as c10d
 
@@ -23,7 +24,7 @@ _KINDS: tuple[tuple[type[rankwise.DistError], type[Exception]], ...] = (
     (rankwise.DistError, c10d.DistBackendError),
 )
 
-_made: dict[type[BaseException], type[BaseException]] = {}
+_made: dict[type[rankwise.DistError], type[BaseException]] = {}
 
 
 @contextmanager
@@ -39,15 +40,28 @@ def of_both(error: BaseException) -> BaseException:
     """Return an error like `error` that torch's programs know to catch; any but rankwise's as it is."""
     if not isinstance(error, rankwise.DistError) or isinstance(error, c10d.DistError):
         return error
-    both = _both(type(error))(*error.args)
+    kind = _both(type(error))
+    both = kind.__new__(kind)
+    both.args = error.args
     both.__dict__.update(error.__dict__)
     return both.with_traceback(error.__traceback__)
 
 
-def _both(ours: type[BaseException]) -> type[BaseException]:
+def _both(ours: type[rankwise.DistError]) -> type[BaseException]:
     """Return the class of errors that are of the kind `ours` and of its counterpart in torch."""
     made = _made.get(ours)
     if made is None:
         theirs = next(theirs for kind, theirs in _KINDS if issubclass(ours, kind))
-        made = _made[ours] = type(ours.__name__, (ours, theirs), {"__module__": __name__, "__doc__": ours.__doc__})
+        body = {"__module__": __name__, "__doc__": ours.__doc__, "__reduce__": _reduce}
+        made = _made[ours] = type(ours.__name__, (ours, theirs), body)
     return made
+
+
+def _reduce(both: rankwise.DistError) -> tuple[Any, ...]:
+    """Have pickles and copies hold the error of rankwise, as no module has the class of both under its name."""
+    make, (kind, *state) = rankwise.DistError.__reduce__(both)
+    return _made_again, (make, (kind.__bases__[0], *state))
+
+
+def _made_again(make: Callable[..., BaseException], state: tuple[Any, ...]) -> BaseException:
+    return of_both(make(*state))
