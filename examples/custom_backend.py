@@ -34,7 +34,7 @@ TABLE = Capabilities(
             {**native("send", "recv"), **derived(*COLLECTIVES)},
             {
                 **native("tags", "any_source", "short_messages", "abort"),
-                **derived("async", "uneven", "timeout", "mismatch"),
+                **derived("async", "uneven", "sparse", "timeout", "mismatch"),
             },
         )
     },

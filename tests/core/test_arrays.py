@@ -125,6 +125,7 @@ class Narrow(Column):
 @pytest.fixture
 def column(monkeypatch):
     monkeypatch.setattr(arrays, "_converters", {})
+    monkeypatch.setattr(arrays, "_writes", {})
 
     def convert(column):
         if column.values.ndim != 1:
@@ -156,6 +157,20 @@ def test_what_a_converter_refuses_names_argument_and_reason(column):
     dist.init_process_group("local", rank=0, world_size=1)
     with pytest.raises(TypeError, match="all_reduce on rank 0: tensor: it is not flat"):
         dist.all_reduce(column)
+
+
+def test_its_library_is_told_of_writes_and_of_nothing_else(column):
+    written = []
+    dist.register_array_type(Column, lambda column: column.values, written.append)
+    dist.init_process_group("local", rank=0, world_size=1)
+    out, refused = Column(0, 0), Column(1, 2)
+    refused.values.flags.writeable = False
+    dist.all_gather([out], column)
+    dist.all_reduce(column, async_op=True).wait()
+    dist.broadcast(column, 0)  # whose source only reads
+    with pytest.raises(ValueError, match="read-only"):
+        dist.all_reduce(refused)
+    assert written == [out, column]
 
 
 @pytest.mark.parametrize("kind", [np.ndarray, np.ma.MaskedArray])

@@ -31,7 +31,17 @@ from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime, Stage
 from rankwise.backends.fast_calls import Caller, Shortcuts
-from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_name, dtype_text, is_sparse, known_dtype
+from rankwise.basics.arrays import (
+    RAW,
+    Array,
+    Coordinates,
+    as_bytes,
+    dtype_mark,
+    dtype_name,
+    dtype_text,
+    is_sparse,
+    known_dtype,
+)
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.loading import later, loading
@@ -167,6 +177,7 @@ __all__ = [
     "as_bytes",
     "dtype_name",
     "is_sparse",
+    "Coordinates",
     "known_dtype",
     "dtype_mark",
     "dtype_text",

@@ -324,7 +324,7 @@ def _plain_creator(func: Callable[..., Communicator]) -> Callable[[Context], Com
 
 def _all_derived(name: str, devices: Sequence[str]) -> Capabilities:
     ops = {**native("send", "recv"), **derived(*COLLECTIVES)}
-    features = {**native("tags"), **derived("async", "uneven", "timeout", "abort", "mismatch")}
+    features = {**native("tags"), **derived("async", "uneven", "timeout", "abort", "mismatch", "sparse")}
     return Capabilities(name, {device: Device(ops, features) for device in devices})
 
 

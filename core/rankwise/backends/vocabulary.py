@@ -48,7 +48,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "short_messages": "a message may be shorter than the buffer it is received into; a longer one is an error",
         "message_dtypes": "a message received into another dtype is an error that names both; uint8 takes any",
         "uneven": "parts may differ in size",
-        "sparse": "`all_reduce` sums sparse arrays of scipy",
+        "sparse": "`all_reduce` sums sparse arrays, such as scipy's",
         "timeout": "each call may have its own time-out, and ends at it",
         "abort": "a blocked call is ended from another thread",
         "mismatch": "ranks that disagree about a collective all get the same error",

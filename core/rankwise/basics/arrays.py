@@ -8,6 +8,7 @@ object that says it lies on a CUDA device.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from zlib import crc32
@@ -26,6 +27,7 @@ __all__ = [
     "RAW",
     "AnyArray",
     "Array",
+    "Coordinates",
     "SparseArray",
     "as_array",
     "as_bytes",
@@ -39,6 +41,7 @@ __all__ = [
     "plain_text",
     "raw",
     "register_array_type",
+    "tell_of_write",
 ]
 
 _T = TypeVar("_T")
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
     AnyArray: TypeAlias = np.ndarray[Any, Any] | _HasArrayInterface | _HasCudaArrayInterface | _HasDLPack | Buffer
     """What the calls take for an array: whatever shares its memory, but neither a list nor a number."""
     SparseArray: TypeAlias = _HasFormat
-    """What `all_reduce` takes besides: a sparse array or matrix of scipy."""
+    """What `all_reduce` takes besides: a sparse array or matrix of scipy, or `rankwise.backends.Coordinates`."""
 else:  # of use to type checkers alone; a protocol costs time to make
     AnyArray = Any
     SparseArray = Any
@@ -84,8 +87,9 @@ DTYPES = (
 )
 
 _DLPACK_CPU, _DLPACK_CUDA = 1, (2, 13)
-#: For each type that a library has registered, what makes an array of its objects.
+#: For each type that a library has registered, what makes an array of its objects, and what is told of writes to them.
 _converters: dict[type, Callable[[Any], Array]] = {}
+_writes: dict[type, Callable[[Any], object]] = {}
 _LONG = {np.longdouble: "longdouble", np.clongdouble: "clongdouble"}
 _BY_KIND = {"M": "datetime64", "m": "timedelta64", "S": "bytes", "U": "str"}
 
@@ -113,13 +117,23 @@ def as_array(value: Any) -> Array:
     return array
 
 
-def register_array_type(kind: type[_T], convert: Callable[[_T], Array]) -> None:
+def tell_of_write(value: Any) -> None:
+    """Tell the library that an array belongs to, if it has asked for that, that a call is about to write to it."""
+    told = _writes.get(type(value))
+    if told is not None:
+        told(value)
+
+
+def register_array_type(
+    kind: type[_T], convert: Callable[[_T], Array], written: Callable[[_T], object] | None = None
+) -> None:
     """Make all calls accept objects of a type as arrays, faster than by the protocols for sharing memory.
 
     Args:
         kind: The type; its subclasses are not included.
         convert: Returns a `numpy.ndarray` or `cupy.ndarray` that shares an object's memory, and keeps that alive for as
             long as it lives itself, or raises a `TypeError` that says why it cannot.
+        written: Called with each object that a call is about to write to.
 
     Raises:
         ValueError: The type is one of NumPy's or CuPy's own arrays.
@@ -138,6 +152,8 @@ def register_array_type(kind: type[_T], convert: Callable[[_T], Array]) -> None:
         if issubclass(kind, np.ndarray) or kind.__module__.partition(".")[0] == "cupy":
             raise ValueError(f"register_array_type: {kind.__qualname__} is an array already")
         _converters[kind] = convert
+        if written is not None:
+            _writes[kind] = written
     except BaseException as error:
         shorten(error)
         raise
@@ -175,15 +191,39 @@ def raw(array: Array) -> Array:
     return flat.view(np.uint8) if array.dtype.itemsize else np.empty_like(flat, np.uint8, shape=(0,))
 
 
+@dataclass(slots=True, eq=False)
+class Coordinates:
+    """A sparse array of any number of dimensions, for libraries whose sparse arrays are not scipy's.
+
+    Attributes:
+        shape: The shape.
+        sparse_dims: How many dimensions, from the first on, are sparse; an element is an array of the others.
+        places: Each element's place, counted row by row through the sparse dimensions, as 64-bit integers; sorted, and
+            each place once.
+        data: The elements, along the first dimension.
+    """
+
+    shape: tuple[int, ...]
+    sparse_dims: int
+    places: Array
+    data: Array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The elements' dtype."""
+        dtype: np.dtype[Any] = self.data.dtype
+        return dtype
+
+
 def is_sparse(value: Any) -> bool:
-    """Tell whether `value` is a sparse array or matrix of scipy, which is no array to any other function here."""
+    """Tell whether `value` is a sparse array, which is no array to any other function here."""
     kind: Any = type(value)
     return kind is not np.ndarray and _is_sparse_type(kind)
 
 
 @lru_cache(maxsize=256)
 def _is_sparse_type(kind: type) -> bool:
-    return any(base.__module__.startswith("scipy.sparse") for base in kind.__mro__)
+    return kind is Coordinates or any(base.__module__.startswith("scipy.sparse") for base in kind.__mro__)
 
 
 @cache

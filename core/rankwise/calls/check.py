@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, as_array, as_copy, is_sparse
+from rankwise.basics.arrays import Array, Coordinates, as_array, as_copy, is_sparse, tell_of_write
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
@@ -45,6 +46,7 @@ def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
         return value
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
+        tell_of_write(value)
         return array
     if array.flags.c_contiguous:
         wrong, remedy = "read-only", "pass a copy, `copy = numpy.array(it)`, and take the result from that"
@@ -60,18 +62,24 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     return array if array.flags.c_contiguous else as_copy(array)
 
 
-def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> Array:
-    """Return the elements of a sparse array that can be summed: of two dimensions, and of a format that stores them."""
+def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:
+    """Return the elements of a sparse array that can be summed, and what of it must be the same on all ranks.
+
+    One of scipy must have two dimensions, and a format that stores elements one by one.
+    """
     where = _where(group, op, name)
     if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
         raise UnsupportedOperationError(
             f"{where} is a sparse array, which is reduced with SUM alone, not {reduction!r}"
         )
+    if math.prod(value.shape) > np.iinfo(np.int64).max:
+        raise ValueError(f"{where} is a sparse array of shape {value.shape}, which has more places than 64 bits count")
+    if type(value) is Coordinates:
+        return value.data, f" sparse in {value.sparse_dims} of {len(value.shape)} dimensions"
     if value.format not in ("csr", "csc", "coo") or value.ndim != 2:
         shape = f"of format {value.format!r} and {value.ndim} dimensions"
         raise ValueError(f"{where} is a sparse array {shape}; pass one from .tocsr(), .tocsc() or .tocoo(), of two")
-    elements: Array = value.data
-    return elements
+    return value.data, " sparse"
 
 
 def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: bool) -> list[Array]:

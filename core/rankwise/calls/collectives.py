@@ -15,6 +15,7 @@ capability table refuses is an `UnsupportedOperationError`, before anything is s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -133,7 +134,8 @@ def all_reduce(
         if not async_op and pg.shortcuts.all_reduce(tensor, op, timeout):
             return None
         if type(tensor) is not np.ndarray and is_sparse(tensor):
-            array, given, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op), tensor, " sparse"
+            array, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op)
+            given: Any = tensor
         else:
             array, remark = check.output_array(pg, "all_reduce", "tensor", tensor), ""
             given = array

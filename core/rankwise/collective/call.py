@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, dtype_text
+from rankwise.basics.arrays import Array, dtype_text, is_sparse
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective import derived
@@ -77,6 +77,10 @@ class Call:
 
     def derived(self, comm: PointToPoint) -> Algorithm:
         """Return how the core does it, over messages alone."""
+        if is_sparse(self.array):
+            from rankwise.collective import sparse  # which most programs need not load
+
+            return lambda deadline, counts: sparse.all_reduce(comm, self.array, deadline)
         derive = OPERATIONS[self.op].derive
         return lambda deadline, counts: derive(comm, self, deadline, counts)
 

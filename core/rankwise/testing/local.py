@@ -29,7 +29,7 @@ CAPABILITIES = Capabilities(
             ops={**native("send", "recv"), **derived(*COLLECTIVES)},
             features={
                 **native("tags", "any_source", "short_messages", "message_dtypes", "abort"),
-                **derived("async", "uneven", "timeout", "mismatch", "shrink"),
+                **derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink"),
             },
         )
     },

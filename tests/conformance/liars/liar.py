@@ -42,6 +42,6 @@ class LiarCommunicator(LocalCommunicator):
 def rankwise_backend():
     ops = {**native("send", "recv"), **made_of_messages(*COLLECTIVES)}
     del ops["scatter"]  # although it works
-    features = {**native("tags", "abort"), **made_of_messages("async", "uneven", "timeout", "mismatch")}
+    features = {**native("tags", "abort"), **made_of_messages("async", "uneven", "sparse", "timeout", "mismatch")}
     table = Capabilities("liar", {"cpu": Device(ops, features)})
     return BackendSpec("liar", 1, table, LiarCommunicator, launch=IN_THREADS)

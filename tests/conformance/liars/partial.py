@@ -8,7 +8,7 @@ from rankwise.testing.local import IN_THREADS, LocalCommunicator
 
 WHY = "this product is sold without"
 _UNPROMISED = no(
-    *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "timeout", "mismatch", "shrink"),
+    *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse", "timeout", "mismatch", "shrink"),
     reason=WHY,
 )
 
@@ -25,7 +25,7 @@ def few_dtypes():
     ops |= derived(*(op for op in COLLECTIVES if "reduce" not in op), dtypes=two, reason=WHY)
     ops |= derived("all_reduce", "reduce", "reduce_scatter", reduce_ops={"SUM": two}, reason=WHY)
     features = native("tags", "any_source", "short_messages", "message_dtypes", "abort")
-    return _spec("few_dtypes", ops, features | derived("async", "uneven", "timeout", "mismatch", "shrink"))
+    return _spec("few_dtypes", ops, features | derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink"))
 
 
 def only_messages():

@@ -86,10 +86,20 @@ def _requiring(value, shape=(4, 2)):
     return torch.full(shape, float(value), requires_grad=True)
 
 
-def _every_call(rank, size, async_op, make):
-    total = sum(range(1, size + 1))
+def _every_call(rank, size, async_op, make_one):
+    total, versions = sum(range(1, size + 1)), []
+
+    def make(*args):
+        tensor = make_one(*args)
+        versions.append((tensor, tensor._version))
+        return tensor
 
     def check(work, *pairs):
+        """Look at the tensors that a call has written to, and whether it has told autograd of these and no others."""
+        written = {tensor.untyped_storage().data_ptr() for tensor, _ in pairs}
+        for tensor, before in versions:
+            assert (tensor._version > before) is (tensor.untyped_storage().data_ptr() in written)
+        versions.clear()
         _end(work)
         for tensor, value in pairs:
             same(tensor.detach(), torch.full_like(tensor, value, requires_grad=False))
@@ -101,7 +111,7 @@ def _every_call(rank, size, async_op, make):
     tensor = make(rank + 1)
     check(dist.reduce(tensor, 1, async_op=async_op), *([(tensor, total)] if rank == 1 else []))
     tensor = make(rank)
-    check(dist.broadcast(tensor, 1, async_op=async_op), (tensor, 1))
+    check(dist.broadcast(tensor, 1, async_op=async_op), *([] if rank == 1 else [(tensor, 1)]))
     outputs = [make(-1) for _ in range(size)]
     check(dist.all_gather(outputs, make(rank), async_op=async_op), *zip(outputs, range(size), strict=True))
     whole = make(-1, (4 * size, 2))
@@ -214,6 +224,7 @@ def messages(rank, size):
     assert works[1].source_rank() == rank
     anyone = torch.zeros(1)
     work = dist.irecv(anyone)
+    assert anyone._version == 1
     dist.isend(torch.full((1,), float(rank)), right).wait()
     work.wait()
     assert (work.source_rank(), anyone.item()) == (left, left)
@@ -253,9 +264,71 @@ def sparse(rank, size):
         tensor = share(rank)
         dist.all_reduce(tensor)
         assert torch.equal(tensor.to_dense(), sum(share(r).to_dense() for r in range(size)))
-    empty = torch.sparse_coo_tensor(size=(3,), check_invariants=True)
-    dist.all_reduce(empty)
-    assert empty.to_dense().tolist() == [0, 0, 0]
+    for shape in ((3,), (0, 2), (2, 0)):
+        empty = torch.sparse_coo_tensor(size=shape, check_invariants=True)
+        dist.all_reduce(empty)
+        assert empty.to_dense().tolist() == torch.zeros(shape).tolist()
+    _sparse_in_several_dimensions(rank, size)
+    _sparse_later(rank, size)
+    _sparse_that_do_not_fit(rank, size)
+
+
+def _sparse_in_several_dimensions(rank, size):
+    """With indices that are there twice, in no order, of dtypes of each kind; complex ones torch hands on as copies."""
+    for dtype, sparse_dims in product((torch.bfloat16, torch.int8, torch.float64), (1, 2, 3)):
+        shares = [_random_sparse(r, sparse_dims, dtype) for r in range(size)]
+        tensor = shares[rank].clone()
+        version = tensor._version
+        dist.all_reduce(tensor)
+        assert tensor._version > version
+        assert tensor.sparse_dim() == sparse_dims
+        same(tensor.to_dense(), sum(share.to_dense() for share in shares))
+
+
+def _random_sparse(seed, sparse_dims, dtype):
+    shape, numbers = (4, 3, 2), torch.Generator().manual_seed(seed)
+    places = torch.stack([torch.randint(length, (5,), generator=numbers) for length in shape[:sparse_dims]])
+    values = torch.randint(-8, 8, (5, *shape[sparse_dims:]), generator=numbers).to(dtype)
+    return torch.sparse_coo_tensor(places, values, shape, check_invariants=True)
+
+
+def _sparse_later(rank, size):
+    """An asynchronous sum waits for nobody, whatever is called meanwhile, and has a time-out of its own."""
+    share, message, dense = partial(_sparse, size, ()), torch.zeros(3), torch.ones(2)
+    tensor = share(rank)
+    if rank:
+        dist.recv(message, rank - 1)
+    work = dist.all_reduce(tensor, async_op=True)
+    other = dist.all_reduce(dense, async_op=True)
+    if rank + 1 < size:
+        dist.send(message, rank + 1)
+    other.wait()
+    work.wait()
+    assert torch.equal(tensor.to_dense(), sum(share(r).to_dense() for r in range(size)))
+    assert dense.eq(size).all()
+    if rank == 0:
+        options, group = _options(True), dist.new_group([0, 1])
+        options.timeout = timedelta(seconds=0.5)
+        with pytest.raises(dist.DistBackendError, match="timed out"):
+            group.allreduce([share(0)], options).wait()
+    elif rank == 1:
+        dist.new_group([0, 1])
+
+
+def _sparse_that_do_not_fit(rank, size):
+    """Another shape, dtype or number of sparse dimensions on one rank is an error on all, and nothing is changed."""
+    odd = [
+        torch.sparse_coo_tensor([[999]], [1.0], (1000,), check_invariants=True),
+        torch.sparse_coo_tensor([[1]], [1], (size + 1,), check_invariants=True),
+        torch.ones(size + 1),
+        torch.ones(size + 1, 2).to_sparse(1),
+    ]
+    for other in odd:
+        tensor = _sparse(size, (), 0) if rank else other
+        before = tensor.to_dense().clone()
+        with pytest.raises(dist.DistBackendError, match="did not make the same call"):
+            dist.all_reduce(tensor)
+        assert torch.equal(tensor.to_dense(), before)
 
 
 def _sparse(size, dense, rank):
@@ -328,12 +401,15 @@ def own_calls(rank, size):
         torch.full((2, 3), rank + 1.0, dtype=torch.bfloat16),
         torch.nn.Parameter(torch.full((3,), rank + 1.0)),
     ):
+        version = tensor._version
         rankwise.all_reduce(tensor, group=group)
         assert tensor.eq(total).all()
+        assert tensor._version > version
     transposed = torch.arange(6.0).view(2, 3).t()
     whole = torch.zeros(size, 3, 2)
     rankwise.all_gather_single(whole, transposed, group=group)
     assert whole.eq(transposed).all()
+    assert transposed._version == 0
     refused = torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()
     for tensor in refused:
         with pytest.raises(TypeError, match="no memory to share"):

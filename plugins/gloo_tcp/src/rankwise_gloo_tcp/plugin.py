@@ -35,10 +35,11 @@ _OWN = (
 )
 _CPU = Device(
     {**derived(*COLLECTIVES), **native(*POINT_TO_POINT, *_OWN)},
-    native(
-        *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse"),
-        *("timeout", "abort", "shrink", "mismatch"),
-    ),
+    {
+        **native("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven"),
+        **native("timeout", "abort", "shrink", "mismatch"),
+        **derived("sparse"),
+    },
 )
 
 _STAGED = "by way of the host; needs CuPy and a GPU"

@@ -136,7 +136,7 @@ class MpiCommunicator(Communicator):
     def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
         """Carry out a collective: at its shortest where that is, by MPI where that takes it, else by messages."""
         short = self._short.get(call.op)
-        if short is not None:
+        if short is not None and not call.remark:
             return short(call.array, call.reduce_op or call.root, timeout_s, async_op)
         return self._usual(call, timeout_s, async_op)
 

@@ -84,7 +84,7 @@ _OWN = (
     *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
     *("scatter", "reduce_scatter", "all_to_all", "barrier"),
 )
-_CPU = Device({**derived(*COLLECTIVES), **native(*POINT_TO_POINT, *_OWN)}, _FEATURES)
+_CPU = Device({**derived(*COLLECTIVES), **native(*POINT_TO_POINT, *_OWN)}, {**_FEATURES, **derived("sparse")})
 _GPU = Device(
     conditional(*POINT_TO_POINT, *_OWN, reason=_CUDA, holds=_cuda_aware, reduce_ops=_CUDA_REDUCTIONS),
     _FEATURES,

@@ -33,11 +33,11 @@ def install(as_gloo: bool = False) -> None:
     """
     import rankwise
     from rankwise_torch.names import creator, register
-    from rankwise_torch.tensors import shared
+    from rankwise_torch.tensors import shared, written
 
     register()
     for kind in (torch.Tensor, torch.nn.Parameter):
-        rankwise.register_array_type(kind, shared)
+        rankwise.register_array_type(kind, shared, written)
     if not as_gloo or _is_installed():
         return
     if hasattr(c10d.Backend, "_ensure_backend_registered"):

@@ -18,7 +18,7 @@ import rankwise
 from rankwise_torch.issuing import Issuer
 from rankwise_torch.operators import averaging, operator_of
 from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
-from rankwise_torch.sparse import all_reduce_sparse
+from rankwise_torch.sparse import summed
 from rankwise_torch.tensors import Ending, filled, read
 from rankwise_torch.works import Done, Pending
 
@@ -39,7 +39,8 @@ class Reductions:
             opts = options(AllreduceOptions, reduceOp=opts or op, timeout=timeout)
         tensor = one("allreduce", tensors)
         if tensor.layout is not torch.strided:
-            return all_reduce_sparse(self.issuer, tensor, opts)
+            sparse = summed(tensor, opts.reduceOp)
+            return self.issuer.carry_out(rankwise.all_reduce, (sparse.array,), opts, (tensor,), [sparse])
         copies: list[Ending] = []
         arrays = self._with_op(filled(tensor, copies), opts, copies)
         return self.issuer.carry_out(rankwise.all_reduce, arrays, opts, (tensor,), copies)

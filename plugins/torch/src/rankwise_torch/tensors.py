@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import DispatchKey
-from torch._C import DisableTorchFunction, DispatchKeySet
+from torch._C import DisableTorchFunction, DispatchKeySet, _increment_version
 from torch._C import _dispatch_keys as _keys_of
 
-__all__ = ["Averaged", "Ending", "Filled", "WrappedError", "dtype_of", "filled", "put_back", "read", "shared"]
+__all__ = ["Averaged", "Ending", "Filled", "WrappedError", "dtype_of", "filled", "put_back", "read", "shared", "written"]
 
 _Array = np.ndarray[Any, Any]
 
@@ -88,8 +88,11 @@ class Averaged(NamedTuple):
             np.add(self.values, (rest != 0) & (self.values < 0), out=self.values, casting="unsafe")
 
 
-#: What is left to be done once an operation has ended, in this order.
-Ending = Filled | Averaged
+class Ending(Protocol):
+    """What is left to be done once an operation has ended."""
+
+    def finish(self) -> None:
+        """Do it."""
 
 
 class _Memory(ctypes.Array):  # type: ignore[type-arg] # it is generic for type checkers alone
@@ -119,7 +122,7 @@ def read(tensor: torch.Tensor) -> _Array:
 
 
 def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
-    """Return a tensor's elements for an operation that writes to them.
+    """Return a tensor's elements for an operation that writes to them, and have autograd know that it does.
 
     Where they do not lie in order it is a copy, which is added to `copies` for `put_back`.
 
@@ -128,19 +131,27 @@ def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
         TypeError: It has no elements in this process's memory, or some share theirs.
     """
     if type(tensor) in _PLAIN and not _keys_of(tensor).raw_repr() & _ODD and tensor.is_contiguous():
+        written(tensor)
         return _view(tensor)
     with DisableTorchFunction():
         odd = _asked(tensor)
         if not odd and tensor.is_contiguous():
+            written(tensor)
             return _view(tensor)
         if odd & _ZERO:
             raise TypeError("a tensor that only stands for zeros cannot be written to; clone() it first")
         if odd and dtype_of(tensor).kind == "V":
             raise TypeError(f"a conjugated tensor of {tensor.dtype} cannot be written to; call resolve_conj() first")
         _check_distinct(tensor)
+        written(tensor)
         values = _view(_in_order(tensor))
         copies.append(Filled(_shaped(tensor), values.reshape(tuple(tensor.shape)), odd))
         return values
+
+
+def written(tensor: torch.Tensor) -> None:
+    """Count a tensor's version up, so that no backward pass takes what is about to be overwritten for what it saved."""
+    _increment_version((tensor,))
 
 
 def put_back(copies: Iterable[Ending]) -> None:

@@ -11,7 +11,7 @@ from rankwise.backends import COLLECTIVES, COMPLETED, Capabilities, Device, Mail
 HEADER, GOODBYE = struct.Struct("<qQ"), -1  # tag, number of bytes
 OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}
 FEATURES = native("tags", "any_source", "short_messages", "abort")
-FEATURES |= derived("async", "uneven", "timeout", "mismatch")
+FEATURES |= derived("async", "uneven", "sparse", "timeout", "mismatch")
 
 
 class MeshCommunicator(Communicator):

@@ -43,9 +43,7 @@ class Strategy:
             own = self.OWN.get(call.op)
             return (own and own(self, call)) or call.derived(self.comm)
         if is_sparse(call.array):
-            from rankwise_gloo_tcp.collectives import sparse
-
-            return sparse.all_reduce(self.comm, call.array)
+            return call.derived(self.comm)
         from rankwise_gloo_tcp.collectives import staging
 
         return staging.staged(self.comm, call)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from rankwise.backends import Array, Call, ReduceOp
+from rankwise.backends import Array, Call, ReduceOp, is_sparse
 from rankwise_mpi.collectives.marks import BARRIER, CallMark, pairwise, parted, uniform
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.library.counts import message, pieces
@@ -52,7 +52,7 @@ class Collectives:
             return bool(sum([part.nbytes for part in call.outs or ()]) <= self._limit)
         if call.op == "reduce_scatter":
             return bool(sum([part.size for part in call.ins or ()]) <= self._limit)
-        return call.op in self.PLANS
+        return call.op in self.PLANS and not is_sparse(call.array)
 
     def plan(self, call: Call) -> Planned:
         """Return how a call goes to MPI."""

@@ -1,45 +1,50 @@
-"""Sums of scipy's sparse arrays: every rank gets the elements of all, and adds those that share a place.
+"""Sums of sparse arrays: every rank gets the elements of all, and adds those that share a place.
 
 scipy itself is not needed: the caller's array is taken apart, and its parts are replaced at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Algorithm, Array, Deadline, PointToPoint, accumulation_dtype
-from rankwise.backends import derived_collectives as derived
+from rankwise.basics.arrays import Array, Coordinates
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.reduce_op import accumulation_dtype
+from rankwise.collective import derived
+from rankwise.collective.executor import PointToPoint
+from rankwise.errors import ProtocolError
 
 __all__ = ["all_reduce"]
 
 
-def all_reduce(comm: PointToPoint, array: Any) -> Algorithm:
-    """Return how to sum the sparse arrays of all ranks into everyone's; each keeps its own format.
+def all_reduce(comm: PointToPoint, array: Any, deadline: Deadline) -> None:
+    """Sum the sparse arrays of all ranks into everyone's; each keeps its own format.
 
     Afterwards the indices are sorted and each place is there once, with an element for every place that any rank has
     one for, zeros included.
     Rounds: those of three `all_gather`s. Scratch: some three times the elements of all ranks.
-
-    Raises:
-        ValueError: The array has more places than 64 bits can number.
     """
-    rows, columns = array.shape
-    if rows * columns > np.iinfo(np.int64).max:
-        raise ValueError(f"all_reduce: a sparse array of shape {array.shape} has too many places")
+    places, values = _taken_apart(array)
+    everyones_places, everyones_values = _gathered(comm, places, values, deadline)
+    places, values = _summed(everyones_places, everyones_values)
+    if places.size and not 0 <= places[0] <= places[-1] < _room(array):  # they are sorted
+        # Where calls are not compared: what is done with such an array would read and write outside of its memory.
+        raise ProtocolError(f"all_reduce: another rank has elements outside of a sparse array of shape {array.shape}")
+    _put_together(array, places, values)
 
-    def body(deadline: Deadline, counts: Sequence[int]) -> None:
-        places, values = _taken_apart(array)
-        everyones_places, everyones_values = _gathered(comm, places, values, deadline)
-        _put_together(array, *_summed(everyones_places, everyones_values))
 
-    return body
+def _room(array: Any) -> int:
+    """Return how many places an array has."""
+    return math.prod(array.shape[: array.sparse_dims if type(array) is Coordinates else None])
 
 
 def _taken_apart(array: Any) -> tuple[Array, Array]:
     """Return the place of each element, counted row by row, and the elements in the dtype that sums are made in."""
+    if type(array) is Coordinates:
+        return array.places, array.data.astype(accumulation_dtype("SUM", array.dtype))
     if array.format == "coo":
         first, second = array.row, array.col
         count = array.data.size
@@ -60,7 +65,7 @@ def _gathered(comm: PointToPoint, places: Array, values: Array, deadline: Deadli
     cuts = np.cumsum(counts)
     gathered = []
     for mine in (places, values):
-        everyones = np.empty(cuts[-1], mine.dtype)
+        everyones = np.empty((cuts[-1], *mine.shape[1:]), mine.dtype)
         derived.all_gather(comm, np.split(everyones, cuts[:-1]), mine, deadline)
         gathered.append(everyones)
     return gathered[0], gathered[1]
@@ -77,6 +82,10 @@ def _summed(places: Array, values: Array) -> tuple[Array, Array]:
 
 def _put_together(array: Any, places: Array, values: Array) -> None:
     """Replace the content of a sparse array."""
+    if type(array) is Coordinates:
+        with np.errstate(all="ignore"):
+            array.places, array.data = places, values.astype(array.dtype)
+        return
     rows, columns = np.divmod(places, array.shape[1]) if places.size else (places, places)
     with np.errstate(all="ignore"):
         values = values.astype(array.data.dtype)
