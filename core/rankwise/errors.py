@@ -220,7 +220,7 @@ class ProcessExitedException(ProcessException):
 
 
 def _made_again(kind: type[DistError], args: tuple[Any, ...], attributes: dict[str, Any]) -> DistError:
-    """Return an error like one that was pickled or copied; what its class makes of arguments was made the first time."""
+    """Return an error like one that was pickled or copied, without what its class does to arguments once more."""
     error: DistError = kind.__new__(kind)
     error.args = args
     error.__dict__.update(attributes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from copy import copy
 from types import TracebackType
 from typing import TypeVar
 
@@ -77,14 +78,7 @@ def anew(error: _Error) -> _Error:
     An error that is kept, to be raised at each call or on several threads, is never raised itself, but its like: it
     would keep what is in the frames that it has come through, such as arrays, for as long as it is kept.
     """
-    if not isinstance(error, DistError):
-        return error
-    # Not made by its class, which may have been given other arguments than it hands on.
-    make = OSError.__new__ if issubclass(type(error), OSError) else BaseException.__new__
-    like: _Error = make(type(error), *error.args)
-    like.args = error.args
-    like.__dict__.update(error.__dict__)
-    return like
+    return copy(error) if isinstance(error, DistError) else error
 
 
 def _all_is_wanted() -> bool:

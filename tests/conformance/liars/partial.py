@@ -8,7 +8,8 @@ from rankwise.testing.local import IN_THREADS, LocalCommunicator
 
 WHY = "this product is sold without"
 _UNPROMISED = no(
-    *("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven", "sparse", "timeout", "mismatch", "shrink"),
+    *("async", "tags", "any_source", "short_messages", "message_dtypes"),
+    *("uneven", "sparse", "timeout", "mismatch", "shrink"),
     reason=WHY,
 )
 

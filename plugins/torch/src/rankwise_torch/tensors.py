@@ -22,7 +22,10 @@ from torch import DispatchKey
 from torch._C import DisableTorchFunction, DispatchKeySet, _increment_version
 from torch._C import _dispatch_keys as _keys_of
 
-__all__ = ["Averaged", "Ending", "Filled", "WrappedError", "dtype_of", "filled", "put_back", "read", "shared", "written"]
+__all__ = [
+    *("Averaged", "Ending", "Filled", "WrappedError"),
+    *("dtype_of", "filled", "put_back", "read", "shared", "written"),
+]
 
 _Array = np.ndarray[Any, Any]
 
