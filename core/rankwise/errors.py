@@ -27,7 +27,7 @@ Mistakes in arguments stay `TypeError` and `ValueError`. This module imports not
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "BackendNotFoundError",
@@ -98,8 +98,8 @@ class DistTimeoutError(DistError, TimeoutError):
     """
 
     waited_for: tuple[int, ...] = ()
-    #: RuntimeError's, which is found first, refuses to make what is an OSError too.
-    __new__ = TimeoutError.__new__
+    if not TYPE_CHECKING:  # RuntimeError's, which is found first, refuses to make what is an OSError too
+        __new__ = TimeoutError.__new__
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message if "timed out" in message else f"timed out: {message}".rstrip(": "))

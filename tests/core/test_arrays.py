@@ -173,6 +173,26 @@ def test_its_library_is_told_of_writes_and_of_nothing_else(column):
     assert written == [out, column]
 
 
+@pytest.mark.parametrize("name", ["to_numpy", "values"])
+def test_what_does_not_share_its_memory_says_what_to_pass(name):
+    table = type("Table", (), {name: property(lambda self: np.ones(2))})()
+    with pytest.raises(TypeError, match=rf"a .*Table is not an array .*; pass its \.{name}"):
+        as_array(table)
+
+
+def test_tensors_that_cannot_be_shared_say_what_takes_them():
+    class Tensor:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **_):
+            raise BufferError("unsupported dtype bfloat16")
+
+    Tensor.__module__ = "torch"
+    with pytest.raises(TypeError, match=r"bfloat16; with `import rankwise_torch; rankwise_torch.install\(\)`"):
+        as_array(Tensor())
+
+
 @pytest.mark.parametrize("kind", [np.ndarray, np.ma.MaskedArray])
 def test_arrays_themselves_are_not_registered(kind):
     with pytest.raises(ValueError, match="is an array already"):

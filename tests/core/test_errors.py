@@ -68,6 +68,9 @@ def classes() -> list[type[BaseException]]:
     return sorted(found, key=lambda kind: (kind.__module__, kind.__name__))
 
 
+CLASSES = classes()
+
+
 def made(kind: type[BaseException]) -> BaseException:
     """Return an error of a class, with an attribute and a note of its own beside those that the class has."""
     error = kind(*arguments(kind))
@@ -96,11 +99,11 @@ def told(error: BaseException) -> Any:
 
 
 def test_all_classes_are_looked_at():
-    assert set(vars(dist.errors)[name] for name in dist.errors.__all__) <= set(classes())
+    assert set(vars(dist.errors)[name] for name in dist.errors.__all__) <= set(CLASSES)
 
 
 @pytest.mark.parametrize("carrier", CARRIERS.values(), ids=CARRIERS)
-@pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_an_error_is_carried_with_all_it_says(kind, carrier):
     error = made(kind)
     again = carrier(error)
@@ -114,7 +117,7 @@ def raise_it(error: BaseException) -> None:
 
 
 def test_a_pool_of_processes_raises_what_its_worker_raised():
-    errors = [made(kind) for kind in classes()]
+    errors = [made(kind) for kind in CLASSES]
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
         raised = [pool.submit(raise_it, error).exception(timeout=30) for error in errors]
     assert [told(error) for error in raised] == [told(error) for error in errors]
@@ -122,10 +125,10 @@ def test_a_pool_of_processes_raises_what_its_worker_raised():
 
 def gathered() -> list[Any]:
     everyones: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyones, [made(kind) for kind in classes()], pickle=True)
+    dist.all_gather_object(everyones, [made(kind) for kind in CLASSES], pickle=True)
     return [told(error) for errors in everyones for error in errors]
 
 
 def test_ranks_gather_their_errors():
     for everyones in run_local(2, gathered, timeout=60):
-        assert everyones == 2 * [told(made(kind)) for kind in classes()]
+        assert everyones == 2 * [told(made(kind)) for kind in CLASSES]

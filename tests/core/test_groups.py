@@ -76,7 +76,7 @@ def test_sorted_unless_told_otherwise_and_named():
         ([0, 5], ValueError, r"\[5\] are not in a world of 2"),
         ([], ValueError, "at least one"),
         ([0.5], TypeError, "integer"),
-        (3, TypeError, "sequence"),
+        (3, TypeError, "list of integer ranks"),
     ],
 )
 @on_ranks(2)
@@ -175,7 +175,7 @@ def test_shrinking_leaves_the_survivors_a_working_group():
 
 
 @pytest.mark.parametrize(
-    ("excluded", "words"), [([9], "not in"), ([0], "excludes itself"), ([], "at least one"), ([1, 1], "twice")]
+    ("excluded", "words"), [([9], "not in"), ([0], "names this rank"), ([], "at least one"), ([1, 1], "twice")]
 )
 @on_ranks(2)
 def test_shrinking_by_the_wrong_ranks_is_refused(excluded, words):

@@ -475,3 +475,27 @@ def test_prefixes_nest_and_keep_apart() -> None:
     assert outer.prefix == "a"
     with pytest.raises(TypeError, match="must be a Store"):
         PrefixStore("a", "b")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.get("ours/key", 0.05),
+        lambda store: store.wait(["ours/key"], 0.05),
+        lambda store: store.multi_get(["ours/key"], 0.05),
+        lambda store: store.add("ours/word", 1),
+        lambda store: store.queue_pop("ours/key", block=False),
+        lambda store: store.barrier("ours/key", 2, 0.05),
+        lambda store: store.get("ours/" + "k" * 9000),
+    ],
+    ids=["get", "wait", "multi_get", "add", "queue_pop", "barrier", "long"],
+)
+def test_errors_call_a_key_as_the_program_does(call):
+    """With a prefix or two that the program knows nothing of, and a key that begins as these do."""
+    bare = HashStore()
+    for store in (bare, PrefixStore("life", bare), PrefixStore("ours", PrefixStore("life", bare))):
+        store.set("ours/word", "a word")
+        with pytest.raises((DistStoreError, DistTimeoutError, ValueError)) as caught:
+            call(store)
+        assert "'ours/" in str(caught.value)
+        assert "life" not in str(caught.value)

@@ -12,6 +12,7 @@ from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.vocabulary import device_kind
+from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import BackendUnavailableError
 
@@ -236,6 +237,8 @@ def availability(name: str) -> Availability:
         (False, "no backend 'carrier_pigeon' is installed (installed: ...)")
     """
     with shortened:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a string, not {shown(name)}")
         for part in name.split(","):
             answer = registry.availability(part.rpartition(":")[2].strip().lower())
             if not answer:

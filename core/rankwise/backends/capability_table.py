@@ -9,6 +9,7 @@ from typing import Any
 from rankwise.backends.capability import FEATURES, OPS, Answer, Capabilities, Cell, Device, Memo, Support, Why
 from rankwise.backends.registry import registry
 from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, operation, reduce_op_name
+from rankwise.basics.arguments import require
 from rankwise.basics.arrays import DTYPES
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
@@ -269,6 +270,7 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         []
     """
     with shortened:
+        require(backend=backend)
         return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
 
 
@@ -333,6 +335,7 @@ def _remembered(op: str, device: Any, dtype: Any, reduce_op: Any, backend: str |
 
 def _supported(op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None) -> tuple[Cell | None, bool]:
     """Return the cell of the first backend that would accept a call, and whether that lasts: conditions change."""
+    require(backend=backend)
     operation(op), reduce_op_name(reduce_op), dtype_word(dtype)  # an error even if there is no backend
     lasts = True
     kind = _kind(device) if backend is None else device

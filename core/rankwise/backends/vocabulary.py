@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics import reduce_op as reduce_ops
+from rankwise.basics.arguments import shown
 from rankwise.basics.arrays import DTYPES, dtype_name
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.call import OPERATIONS
@@ -99,7 +101,7 @@ def operation(op: Any) -> str:
     """Return an operation or feature if there is one of that name."""
     if isinstance(op, str) and (op in OPS or op in FEATURES):
         return op
-    raise ValueError(f"no such operation or feature: {op!r}; {nearest(str(op), (*OPS, *FEATURES))}")
+    raise ValueError(f"no such operation or feature: {shown(op)}; {nearest(str(op), (*OPS, *FEATURES))}")
 
 
 def reduce_op_name(reduce_op: Any) -> str | None:
@@ -108,7 +110,7 @@ def reduce_op_name(reduce_op: Any) -> str | None:
         return None
     name = reduce_op.name if isinstance(reduce_op, ReduceOp) else str(reduce_op).upper()
     if name not in REDUCTIONS:
-        raise ValueError(f"no such reduce op: {reduce_op!r}; {nearest(name, REDUCTIONS)}")
+        raise ValueError(f"no such reduce op: {shown(reduce_op)}; {nearest(name, REDUCTIONS)}")
     return name
 
 
@@ -122,11 +124,12 @@ def dtype_word(dtype: Any) -> str | None:
         return _dtype_word(dtype)
     except TypeError:  # it cannot be hashed, or is no dtype
         if isinstance(dtype, list):  # as NumPy takes the fields of a structure
-            return dtype_name(np.dtype(dtype))
+            with suppress(TypeError):
+                return dtype_name(np.dtype(dtype))
         if isinstance(dtype, str):
             raise ValueError(f"no such dtype: {dtype!r}; {nearest(dtype, DTYPES)}") from None
         known = ", ".join(DTYPES)
-        raise TypeError(f"{dtype!r} is no dtype; pass what NumPy takes for one, or one of {known}") from None
+        raise TypeError(f"{shown(dtype)} is no dtype; pass what NumPy takes for one, or one of {known}") from None
 
 
 @lru_cache(maxsize=256)
@@ -149,7 +152,7 @@ def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
     kind, colon, index = device.partition(":")
     if (kind in DEVICES or kind in declared) and (index.isdecimal() if colon else True):
         return kind
-    raise ValueError(f"no such device: {device!r}; {nearest(kind, dict.fromkeys((*declared, *DEVICES)))}")
+    raise ValueError(f"no such device: {shown(device)}; {nearest(kind, dict.fromkeys((*declared, *DEVICES)))}")
 
 
 def _kind_of_object(value: Any) -> str:
@@ -163,4 +166,4 @@ def _kind_of_object(value: Any) -> str:
         return _DLPACK.get(int(ask()[0]), "unknown")
     if hasattr(value, "__array_interface__"):
         return "cpu"
-    raise TypeError(f"{value!r} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")
+    raise TypeError(f"{shown(value)} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")

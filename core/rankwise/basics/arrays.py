@@ -111,9 +111,12 @@ def as_array(value: Any) -> Array:
     try:
         array = _shared(value)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise TypeError(f"cannot share the memory of {with_article(_type_name(value))}: {error}") from error
+        raise TypeError(
+            f"cannot share the memory of {with_article(_type_name(value))}: {error}{_remedy(value)}"
+        ) from error
     if array is None:
-        raise TypeError(f"{with_article(_type_name(value))} is not an array and does not share its memory")
+        what = with_article(_type_name(value))
+        raise TypeError(f"{what} is not an array and does not share its memory{_remedy(value)}")
     return array
 
 
@@ -247,6 +250,16 @@ def _refuse_copies(value: Any) -> None:
         raise TypeError(f"{_type_name(value)} is not an array; make one with numpy.array(...)")
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError("a masked array would lose its mask; pass .data and .mask, or .filled()")
+
+
+def _remedy(value: Any) -> str:
+    """Return what a program can do with an object of another library; "" where nothing is known."""
+    if type(value).__module__.partition(".")[0] == "torch":
+        return "; with `import rankwise_torch; rankwise_torch.install()` tensors of every dtype are taken"
+    for name in ("to_numpy()", "values"):  # of pandas, polars and pyarrow; of xarray
+        if hasattr(value, name.removesuffix("()")):
+            return f"; pass its .{name}, and for an output put the result back"
+    return ""
 
 
 def _shared(value: Any) -> Array | None:

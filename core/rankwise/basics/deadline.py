@@ -6,6 +6,8 @@ import math
 from datetime import timedelta
 from time import monotonic
 
+from rankwise.basics.arguments import shown
+
 __all__ = ["Deadline", "Timeout", "seconds"]
 
 Timeout = float | timedelta
@@ -19,15 +21,17 @@ def seconds(timeout: Timeout) -> float:
 
     Raises:
         TypeError: It is neither a number nor a `timedelta`.
-        ValueError: It is negative, or not a number.
+        ValueError: It is negative, or nan.
     """
     if isinstance(timeout, timedelta):
         value = timeout.total_seconds()
     elif isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a datetime.timedelta or a number of seconds, not {timeout!r}")
+        raise TypeError(f"timeout must be a datetime.timedelta or a number of seconds, not {shown(timeout)}")
     else:
         value = float(timeout)
-    if math.isnan(value) or value < 0:
+    if math.isnan(value):
+        raise ValueError("timeout must be a number of seconds, not nan")
+    if value < 0:
         raise ValueError(f"timeout must not be negative, got {timeout!r}")
     return min(value, _FOREVER_S)
 

@@ -15,6 +15,7 @@ from copy import copy
 from types import TracebackType
 from typing import TypeVar
 
+from rankwise.basics.arguments import name_argument
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.errors import DistError
 
@@ -41,9 +42,12 @@ def shorten(error: BaseException) -> None:
     """Cut off an error's traceback below the function that has caught it, if the error is about the call itself.
 
     Args:
-        error: What has been caught, and is about to be raised again by a `raise` without anything.
+        error: What has been caught, and is about to be raised again by a `raise` without anything. If an argument is
+            wrong, it says which.
     """
     trace = error.__traceback__
+    if trace is not None and not (trace.tb_next and has_foreign(trace.tb_next)):
+        name_argument(error, trace.tb_frame)
     if trace is None or trace.tb_next is None or _all_is_wanted() or not _is_about_the_call(error, trace.tb_next):
         return
     trace.tb_next = None

@@ -19,7 +19,7 @@ _works: deque[tuple[ref[Any], Noted]] = deque(maxlen=4096)
 
 
 def watch(work: Any, noted: Noted) -> None:
-    """Look after a work of which any thread may ask at any time whether it has ended; it is not kept alive."""
+    """Look after a work until it is known to have `ended`; it is not kept alive."""
     _tend(_A_FEW)  # else those that have ended would keep their groups' records for as long as nobody reads
     _works.append((ref(work), noted))
 
@@ -38,7 +38,7 @@ def _tend(count: int) -> None:
         work = reference()
         if work is None:
             noted(None)
-        elif work.is_completed():
+        elif work.ended:
             noted(work.exception())
         else:
             _works.append((reference, noted))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
@@ -80,18 +80,7 @@ def state(work: Work) -> str:
 
 
 class FutureWork:
-    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends.
-
-    Attributes:
-        only_looks: Whether any thread may call `is_completed` and `exception` at any time, as they do nothing but look.
-            The watch does so with works that nobody waits for. A subclass with its own `is_completed` sets it again.
-    """
-
-    only_looks: ClassVar[bool] = True
-
-    def __init_subclass__(cls) -> None:
-        if "is_completed" in vars(cls) and "only_looks" not in vars(cls):
-            cls.only_looks = False
+    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends."""
 
     def __init__(self) -> None:
         self._ending = Ending()
@@ -123,6 +112,14 @@ class FutureWork:
         except BaseException as error:
             shorten(error)
             raise
+
+    @property
+    def ended(self) -> bool:
+        """Whether the work is known to have ended: to ask moves nothing, so any thread may, at any time.
+
+        The flight recorder does, with works that the program asks no more. A work of another base may have it too.
+        """
+        return self._ending.told
 
     def is_completed(self) -> bool:
         """Tell whether the work has ended."""
@@ -183,7 +180,7 @@ class FutureWork:
 class CompletedWork(FutureWork):
     """A work that ended well before it was returned; it costs nothing to make and nothing to wait for."""
 
-    only_looks = True
+    ended = True
 
     def __init__(self, source: int | None = None) -> None:
         self._source = source
@@ -241,7 +238,7 @@ class BoundWork:
         self._broken = broken  # ends a call that raises
         self._result = result  # also keeps the buffers alive until nobody can be using them
         self._global_ranks = global_ranks
-        if noted is not None and getattr(inner, "only_looks", False):
+        if noted is not None and hasattr(inner, "ended"):
             unasked.watch(inner, noted)
 
     def wait(self, timeout: Timeout | None = None) -> bool:

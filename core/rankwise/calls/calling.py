@@ -6,15 +6,18 @@ from functools import partial
 from threading import get_ident
 from typing import Any
 
-from rankwise.basics.arrays import Array, device_of
+import numpy as np
+
+from rankwise.basics.arrays import Array, as_array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.interrupts import forget_waited, has_only_waited, is_interrupt
 from rankwise.basics.recording import Ticket, title
 from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import COMPLETED, BoundWork, Work
+from rankwise.calls.combined import CombinedWork
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["bounded", "broken", "failed", "finish", "require_uneven", "terms"]
+__all__ = ["bounded", "broken", "failed", "finish", "put_back", "require_uneven", "terms"]
 
 
 def terms(
@@ -47,7 +50,7 @@ def bounded(group: ProcessGroup, device: str | Array, op: str, timeout: Timeout 
     return seconds(timeout)
 
 
-def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work | None:
+def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool, filled: Any = None) -> Work | None:
     """End a public call: return the work if the caller asked for it, else wait.
 
     Args:
@@ -55,7 +58,10 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         work: What the communicator returned.
         result: The caller's own buffers, which the operation fills.
         async_op: Whether the caller asked for the work.
+        filled: The array, or list of arrays, that it fills for these.
     """
+    if filled is not result:
+        work = put_back(work, result, filled)
     if work is COMPLETED and not async_op and not group.collected:  # almost always
         group.trail.end()
         return None
@@ -69,6 +75,35 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool) -> Work
         work.wait()
     group.trail.end()
     return None
+
+
+def put_back(work: Work, result: Any, filled: Any) -> Work:
+    """Return a work that ends when what an operation fills lies where the caller wants it.
+
+    Args:
+        work: The operation.
+        result: The caller's own buffers, or buffer.
+        filled: What it fills: these as arrays, and copies of those whose elements do not lie in order.
+    """
+    if filled is None:
+        return work
+    pairs = zip(result, filled, strict=True) if isinstance(filled, list) else ((result, filled),)
+    copies = [
+        (own, copy)
+        for given, copy in pairs
+        if given is not copy and type(copy) is np.ndarray and not (own := as_array(given)).flags.c_contiguous
+    ]
+    if not copies:
+        return work
+
+    def assign() -> None:
+        for own, copy in copies:
+            if own.dtype.names is not None:  # of which NumPy would leave out what lies between fields
+                whole = np.dtype((np.void, own.itemsize))
+                own, copy = own.view(whole), copy.view(whole)
+            own[...] = copy
+
+    return CombinedWork([work], after=assign)
 
 
 def failed(group: ProcessGroup | None, error: BaseException) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
+from operator import index
 from typing import Any
 
 import numpy as np
 
+from rankwise.basics.arguments import is_integer, require, shown
 from rankwise.basics.arrays import Array, Coordinates, as_array, as_copy, is_sparse, tell_of_write
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
@@ -17,6 +20,7 @@ from rankwise.groups.process_group import ProcessGroup
 
 __all__ = [
     "alike_list",
+    "any_reduce_op",
     "apart",
     "array_list",
     "aside",
@@ -25,6 +29,7 @@ __all__ = [
     "input_array",
     "output_array",
     "parts_aside",
+    "place",
     "reduce_op",
     "root_list",
     "same_kind",
@@ -40,19 +45,46 @@ __all__ = [
 _FEW = 4
 
 
-def output_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
-    """Return `value` as an array that can be written in place: C-contiguous and writable."""
+def output_array(group: ProcessGroup, op: str, name: str, value: Any, *, in_order: bool = False) -> Array:
+    """Return `value` as a C-contiguous array that can be written to.
+
+    In the place of a NumPy array whose elements do not lie in order it is a copy, from which `calling.put_back` takes
+    the result; the root of a broadcast can send such an array, so the other ranks can receive into one.
+
+    Args:
+        group: The group.
+        op: The operation.
+        name: The array's name as an argument.
+        value: What the caller has given.
+        in_order: Refuse such an array.
+    """
     if type(value) is np.ndarray and value.flags.carray:  # almost always: one look, which each call pays for
         return value
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
-    if array.flags.c_contiguous and getattr(array.flags, "writeable", True):
+    if not getattr(array.flags, "writeable", True):
+        wrong, remedy = "is read-only", "pass a copy, `copy = numpy.array(it)`, and take the result from that"
+    elif array.flags.c_contiguous:
         tell_of_write(value)
         return array
-    if array.flags.c_contiguous:
-        wrong, remedy = "read-only", "pass a copy, `copy = numpy.array(it)`, and take the result from that"
+    elif in_order or type(array) is not np.ndarray:
+        wrong = "is not C-contiguous"
+        remedy = "pass a copy, `copy = it.copy()`, and put its result back, `it[...] = copy`"
+    elif not _is_distinct(array):
+        wrong, remedy = "has elements that share their memory", "pass a copy, and take the result from that"
     else:
-        wrong, remedy = "not C-contiguous", "pass a copy, `copy = it.copy()`, and put its result back, `it[...] = copy`"
-    raise ValueError(f"{_where(group, op, name)} is {wrong}, but is written to; {remedy}")
+        tell_of_write(value)
+        return as_copy(array)
+    raise ValueError(f"{_where(group, op, name)} {wrong}, but is written to; {remedy}")
+
+
+def _is_distinct(array: Array) -> bool:
+    """Tell whether each element of an array has a place of its own, as far as strides show it."""
+    reach = array.itemsize
+    for step, length in sorted((abs(step), length) for step, length in zip(array.strides, array.shape, strict=True)):
+        if length > 1 and step < reach:
+            return False
+        reach += (length - 1) * step
+    return True
 
 
 def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
@@ -70,7 +102,7 @@ def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reducti
     where = _where(group, op, name)
     if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
         raise UnsupportedOperationError(
-            f"{where} is a sparse array, which is reduced with SUM alone, not {reduction!r}"
+            f"{where} is a sparse array, which is reduced with SUM alone, not {shown(reduction)}"
         )
     if math.prod(value.shape) > np.iinfo(np.int64).max:
         raise ValueError(f"{where} is a sparse array of shape {value.shape}, which has more places than 64 bits count")
@@ -85,12 +117,25 @@ def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reducti
 def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: bool) -> list[Array]:
     """Return a list with one array for each rank of the group."""
     if not isinstance(values, Iterable) or hasattr(values, "dtype"):
-        raise TypeError(f"{_where(group, op, name)} must be a list of {group.size()} arrays, not {values!r:.100}")
+        raise TypeError(f"{_where(group, op, name)} must be a list of {group.size()} arrays, not {shown(values)}")
     listed = list(values)
     if len(listed) != group.size():
         raise ValueError(f"{_where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
     check = output_array if writable else input_array
-    return [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
+    arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
+    if writable:
+        _copies_apart(group, op, name, listed, arrays)
+    return arrays
+
+
+def _copies_apart(group: ProcessGroup, op: str, name: str, values: list[Any], arrays: list[Array]) -> None:
+    """Raise if an array that a copy is used for shares memory with another one of the list, as copies never do."""
+    for i, (value, array) in enumerate(zip(values, arrays, strict=True)):
+        if value is array or type(array) is not np.ndarray or (own := as_array(value)).flags.c_contiguous:
+            continue
+        others = [as_array(other) for k, other in enumerate(values) if k != i]
+        if any(type(other) is np.ndarray and np.shares_memory(own, other) for other in others):
+            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
 
 
 def alike_list(
@@ -112,7 +157,7 @@ def alike_list(
         own: The name of another list of this rank's, and its arrays: there must be one like these for each of them on
             each rank. None for any number of arrays but none.
     """
-    check = output_array if writable else input_array
+    check = partial(output_array, in_order=True) if writable else input_array
     arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
     if not arrays:
         raise ValueError(f"{_where(group, op, name)} is empty")
@@ -129,11 +174,19 @@ def alike_list(
     return arrays
 
 
-def chosen(group: ProcessGroup, op: str, name: str, index: int, arrays: Sequence[Array]) -> Array:
-    """Return the array with an index that the caller has given, which must be from 0 on."""
-    if not 0 <= index < len(arrays):
-        raise ValueError(f"{_where(group, op, f'{name}={index}')}, but the list has {len(arrays)} arrays")
-    return arrays[index]
+def chosen(group: ProcessGroup, op: str, name: str, place: int, arrays: Sequence[Array]) -> Array:
+    """Return the array at a place that the caller has given."""
+    if place >= len(arrays):
+        raise ValueError(f"{_where(group, op, f'{name}={place}')}, but the list has {len(arrays)} arrays")
+    return arrays[place]
+
+
+def place(**given: int) -> None:
+    """Raise unless a number that tells one of several arrays can be one; which there are is known where the list is."""
+    require(**given)
+    for name, value in given.items():
+        if value < 0:
+            raise ValueError(f"{name} must not be negative, but is {value}")
 
 
 def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:
@@ -211,29 +264,34 @@ def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Se
     size, rows = group.size(), array.shape[0] if array.ndim else 1
     if sizes is None and array.ndim and rows % size == 0:
         return list(array.reshape(size, rows // size, *array.shape[1:]))
-    sizes = [] if sizes is None else [int(size) for size in sizes]
+    sizes = [] if sizes is None else [index(size) for size in sizes]
     if not sizes:
         if rows % size:
             raise ValueError(f"{_where(group, op, name)} has {rows} rows, which {size} ranks do not divide evenly")
         sizes = [rows // size] * size
     if len(sizes) != size or any(n < 0 for n in sizes) or sum(sizes) != rows:
-        raise ValueError(
-            f"{_where(group, op, name)} has {rows} rows, but its split sizes {list(sizes)} are not {size} parts of that"
-        )
+        wrong = f"{name}_split_sizes={list(sizes)} are not {size} parts of that"
+        raise ValueError(f"{_where(group, op, name)} has {rows} rows, but {wrong}")
     if not array.ndim:
         array = array.reshape(1)
     return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
+def any_reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
+    """Return `value` if it is a reduce op."""
+    if not isinstance(value, ReduceOp):
+        raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {shown(value)}")
+    return value
+
+
 def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceOp:
     """Return `value` if it is a reduce op that can be done on `array`, factor and all."""
-    if not isinstance(value, ReduceOp):
-        raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {value!r:.100}")
+    value = any_reduce_op(group, op, value)
     if value.factor is None and value.name != "PREMUL_SUM":
         return value
     factor = value.factor
     if not isinstance(factor, (int, float, complex, np.number)) or isinstance(factor, np.timedelta64):
-        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {factor!r:.100}")
+        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {shown(factor)}")
     if isinstance(factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
         raise TypeError(f"{_where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
     if value.defined_for(array.dtype):  # else the capability table refuses it, and says what can be done
@@ -246,8 +304,8 @@ def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceO
 
 def tag(group: ProcessGroup, op: str, value: Any) -> int:
     """Return `value` if it is a tag that users may use."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{_where(group, op, 'tag')} must be an integer, not {value!r:.100}")
+    if not is_integer(value):
+        raise TypeError(f"{_where(group, op, 'tag')} must be an integer, not {shown(value)}")
     if not 0 <= value <= MAX_TAG:
         raise ValueError(f"{_where(group, op, 'tag')} is {value}, but must be from 0 to {MAX_TAG}")
     return int(value)

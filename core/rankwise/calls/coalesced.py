@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from threading import get_ident
 from types import TracebackType
 from typing import Any
 
+from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray
-from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
-from rankwise.basics.work import FutureWork, Work
+from rankwise.basics.work import Work
+from rankwise.calls import check
 from rankwise.calls.calling import failed
 from rankwise.calls.collectives import all_reduce
+from rankwise.calls.combined import CombinedWork
 from rankwise.calls.exchanges import all_gather
 from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
 
-__all__ = ["Coalesced", "CombinedWork", "all_gather_coalesced", "all_reduce_coalesced", "coalescing"]
+__all__ = ["Coalesced", "all_gather_coalesced", "all_reduce_coalesced", "coalescing"]
 
 
 class Coalesced:
@@ -155,6 +156,8 @@ def all_reduce_coalesced(
     try:
         if (pg := resolve(group, "all_reduce_coalesced")) is None:
             return None
+        require(tensors=tensors)
+        check.any_reduce_op(pg, "all_reduce_coalesced", op)
         with coalescing(group, async_ops=True) as block:
             for tensor in tensors:
                 all_reduce(tensor, op, group)
@@ -198,10 +201,10 @@ def all_gather_coalesced(
     try:
         if (pg := resolve(group, "all_gather_coalesced")) is None:
             return None
+        require(output_tensor_lists=output_tensor_lists, input_tensor_list=input_tensor_list)
         if len(output_tensor_lists) != len(input_tensor_list):
-            raise ValueError(
-                f"all_gather_coalesced: {len(output_tensor_lists)} output lists for {len(input_tensor_list)} inputs"
-            )
+            lists, inputs = len(output_tensor_lists), len(input_tensor_list)
+            raise ValueError(f"output_tensor_lists holds {lists} lists, but input_tensor_list {inputs} arrays")
         with coalescing(group, async_ops=True) as block:
             for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
                 all_gather(outputs, tensor, group)
@@ -216,63 +219,3 @@ def _ended(block: Coalesced, result: list[Any], async_op: bool) -> Work | None:
         block.wait()
         return None
     return CombinedWork(block.works, result)
-
-
-# ------------------ `CombinedWork`: several operations as one work, or one with something to do at its end
-
-
-class CombinedWork(FutureWork):
-    """A work that ends when all of its parts have, or one has failed. Waiting for it waits for them.
-
-    Args:
-        parts: The works.
-        result: What `result()` returns.
-        after: What is to be done once all have ended well; called once.
-    """
-
-    def __init__(self, parts: Sequence[Work], result: Any = None, after: Callable[[], object] | None = None) -> None:
-        super().__init__()
-        self._parts, self._value, self._after = parts, result, after
-        self._lock = threading.RLock()  # some backends call back when they are asked for an end
-        self._is_over = False
-        for part in parts:
-            part.add_done_callback(self._look)
-        if not parts:
-            self._look()
-
-    def wait(self, timeout: Timeout | None = None) -> bool:
-        """Wait for the parts, each in its own way; see `Work.wait`."""
-        with shortened:
-            deadline = None if timeout is None else Deadline(seconds(timeout))
-            for part in self._parts:
-                try:
-                    part.wait(None if deadline is None else deadline.remaining())
-                except Exception as error:  # this work tells it in its own way
-                    if is_interrupt(error) or not (part.is_completed() or deadline):
-                        raise
-                    if not part.is_completed():
-                        break
-            self._look()
-            return super().wait(None if deadline is None else deadline.remaining())
-
-    def _look(self, _: Work | None = None) -> None:
-        """End if the parts have, on the thread that sees it first."""
-        with self._lock:
-            errors = [error for part in self._parts if (error := part.exception()) is not None]
-            if self._is_over or not (errors or all(part.is_completed() for part in self._parts)):
-                return
-            self._is_over = True
-        if errors:
-            self.fail(errors[0])
-        else:
-            self._finish()
-
-    def _finish(self) -> None:
-        after, self._after = self._after, None
-        try:
-            if after is not None:
-                after()
-        except Exception as error:  # raised where it is waited for
-            self.fail(error)
-        else:
-            self.succeed(self._value)

@@ -75,11 +75,11 @@ def broadcast(
         root = group_rank(pg, "src", src, group_src)
         if not async_op and pg.shortcuts.broadcast(tensor, root, timeout):
             return None
-        checked = check.input_array if root == pg.rank() else check.output_array
-        array = checked(pg, "broadcast", "tensor", tensor)
+        is_root = root == pg.rank()
+        array = (check.input_array if is_root else check.output_array)(pg, "broadcast", "tensor", tensor)
         lane = pg.lane(array, "broadcast")
         work = lane.run(Call("broadcast", array, root=root), *terms(pg, array, "broadcast", async_op, timeout))
-        return finish(pg, work, tensor, async_op)
+        return finish(pg, work, tensor, async_op, None if is_root else array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -145,7 +145,7 @@ def all_reduce(
         work = lane.run(
             Call("all_reduce", given, op, remark=remark), *terms(pg, array, "all_reduce", async_op, timeout)
         )
-        return finish(pg, work, tensor, async_op)
+        return finish(pg, work, tensor, async_op, given)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -196,11 +196,11 @@ def reduce(
         root = group_rank(pg, "dst", dst, group_dst)
         if not async_op and pg.shortcuts.reduce(tensor, op, root, timeout):
             return None
-        checked = check.output_array if root == pg.rank() else check.input_array
-        array = checked(pg, "reduce", "tensor", tensor)
+        is_root = root == pg.rank()
+        array = (check.output_array if is_root else check.input_array)(pg, "reduce", "tensor", tensor)
         lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
         work = lane.run(Call("reduce", array, op, root), *terms(pg, array, "reduce", async_op, timeout))
-        return finish(pg, work, tensor, async_op)
+        return finish(pg, work, tensor, async_op, array if is_root else None)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -263,7 +263,7 @@ def gather(
         require_uneven(pg, "gather", parts)
         lane = pg.lane(array, "gather")
         work = lane.run(Call("gather", array, root=root, outs=parts), *terms(pg, array, "gather", async_op, timeout))
-        return finish(pg, work, gather_list, async_op)
+        return finish(pg, work, gather_list, async_op, parts)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -326,7 +326,7 @@ def scatter(
         require_uneven(pg, "scatter", parts)
         lane = pg.lane(array, "scatter")
         work = lane.run(Call("scatter", array, root=root, ins=parts), *terms(pg, array, "scatter", async_op, timeout))
-        return finish(pg, work, tensor, async_op)
+        return finish(pg, work, tensor, async_op, array)
     except BaseException as error:
         failed(pg, error)
         raise

@@ -83,7 +83,7 @@ def all_gather(
         require_uneven(pg, "all_gather", parts)
         lane = pg.lane(array, "all_gather")
         work = lane.run(Call("all_gather", array, outs=parts), *terms(pg, array, "all_gather", async_op, timeout))
-        return finish(pg, work, tensor_list, async_op)
+        return finish(pg, work, tensor_list, async_op, parts)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -137,7 +137,7 @@ def all_gather_single(
         array = aside(array, (output,), parts[pg.rank()])
         lane = pg.lane(array, "all_gather")
         work = lane.run(Call("all_gather", array, outs=parts), *terms(pg, array, "all_gather", async_op, timeout))
-        return finish(pg, work, output_tensor, async_op)
+        return finish(pg, work, output_tensor, async_op, output)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -197,7 +197,7 @@ def reduce_scatter(
         work = lane.run(
             Call("reduce_scatter", array, op, ins=parts), *terms(pg, array, "reduce_scatter", async_op, timeout)
         )
-        return finish(pg, work, output, async_op)
+        return finish(pg, work, output, async_op, array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -255,7 +255,7 @@ def reduce_scatter_single(
         work = lane.run(
             Call("reduce_scatter", array, op, ins=parts), *terms(pg, array, "reduce_scatter", async_op, timeout)
         )
-        return finish(pg, work, output, async_op)
+        return finish(pg, work, output, async_op, array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -308,7 +308,7 @@ def all_to_all(
         check.same_kind(pg, "all_to_all", ins[0], "the first input", [*ins, *outs], "the arrays")
         check.apart(pg, "all_to_all", "output_tensor_list", outs, ins)
         work = _exchange(pg, "all_to_all", outs, ins, async_op, timeout)
-        return finish(pg, work, output_tensor_list, async_op)
+        return finish(pg, work, output_tensor_list, async_op, outs)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -368,7 +368,7 @@ def all_to_all_single(
         check.same_kind(pg, "all_to_all_single", array, "input", [whole], "output")
         check.apart(pg, "all_to_all_single", "output", [whole], [array])
         work = _exchange(pg, "all_to_all_single", outs, ins, async_op, timeout)
-        return finish(pg, work, output, async_op)
+        return finish(pg, work, output, async_op, whole)
     except BaseException as error:
         failed(pg, error)
         raise

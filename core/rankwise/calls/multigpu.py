@@ -20,7 +20,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import failed, finish, terms
-from rankwise.calls.coalesced import CombinedWork
+from rankwise.calls.combined import CombinedWork
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
@@ -64,6 +64,7 @@ def broadcast_multigpu(
         if (pg := resolve(group, "broadcast_multigpu")) is None:
             return None
         name = "broadcast_multigpu"
+        check.place(src_tensor=src_tensor)
         arrays = check.alike_list(pg, name, "tensor_list", tensor_list)
         root = group_rank(pg, "src", src, None)
         # All ranks use their first device: on some backends each device has connections of its own.
@@ -148,6 +149,7 @@ def reduce_multigpu(
         if (pg := resolve(group, "reduce_multigpu")) is None:
             return None
         name = "reduce_multigpu"
+        check.place(dst_tensor=dst_tensor)
         arrays = check.alike_list(pg, name, "tensor_list", tensor_list)
         root = group_rank(pg, "dst", dst, None)
         mine = [check.chosen(pg, name, "dst_tensor", dst_tensor, arrays)] if root == pg.rank() else []
@@ -248,7 +250,8 @@ def reduce_scatter_multigpu(
             for i, ins in enumerate(input_tensor_lists)
         ]
         if len(lists) != len(outs):
-            raise ValueError(f"{name} on rank {pg.global_rank}: there must be {len(outs)} input lists, one an output")
+            wanted = f"one for each of {len(outs)} outputs"
+            raise ValueError(f"input_tensor_lists holds {len(lists)} lists, but must hold {wanted}")
         total = _reduced(pg, "reduce_scatter", op, [_stacked(ins) for ins in lists])
         with on_device_of(total):
             mine = np.empty_like(total, shape=(len(outs), outs[0].size))
@@ -283,7 +286,8 @@ def _stacked(arrays: list[Array]) -> Array:
 
 def _reduced(pg: ProcessGroup, op: str, reduce_op: ReduceOp, arrays: list[Array]) -> Array:
     """Reduce this rank's own arrays, factors and all; an average is divided at the very end, by `_finished`."""
-    pg.lane(arrays[0], op, check.reduce_op(pg, op, reduce_op, arrays[0]))  # refused by the dtype that the caller gave
+    checked = check.reduce_op(pg, f"{op}_multigpu", reduce_op, arrays[0])
+    pg.lane(arrays[0], op, checked)  # refused by the dtype that the caller gave
     with on_device_of(arrays[0]):
         total = reduce_op.accumulator(arrays[0])
         for array in arrays[1:]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import rankwise_codec
+from rankwise.basics.arguments import require
 from rankwise.basics.arrays import Array
 from rankwise.basics.devices import on_device_of
 from rankwise.basics.version import require_series
@@ -72,6 +73,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None,
         members = _group(group, "all_gather_object")
         if members is None:
             return
+        require(object_list=object_list, pickle=pickle)
         _sized(members, "all_gather_object", "object_list", object_list)
         mine = _pack(members, obj, pickle)
         pg = members
@@ -119,6 +121,7 @@ def gather_object(
         if members is None:
             return
         root = group_rank(members, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
+        require(object_gather_list=object_gather_list, pickle=pickle)
         _root_objects(members, "gather_object", "object_gather_list", object_gather_list, root)
         mine = _pack(members, obj, pickle)
         pg = members
@@ -167,8 +170,9 @@ def broadcast_object_list(
         members = _group(group, "broadcast_object_list")
         if members is None:
             return
+        require(object_list=object_list, pickle=pickle)
         root = group_rank(members, "src", src, group_src)
-        mine = _pack(members, list(object_list), pickle) if members.rank() == root else None
+        mine = _pack(members, object_list, pickle) if members.rank() == root else None
         pg = members
         length = _number(pg, 0 if mine is None else mine.size)
         broadcast(length, group=pg, group_src=root)
@@ -219,9 +223,13 @@ def scatter_object_list(
         if members is None:
             return
         root = group_rank(members, "src", 0 if src is None and group_src is None else src, group_src)
-        if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
-            where = f"scatter_object_list on rank {members.global_rank}"
-            raise ValueError(f"{where}: the output must be a list with one entry")
+        require(
+            scatter_object_output_list=scatter_object_output_list,
+            scatter_object_input_list=scatter_object_input_list,
+            pickle=pickle,
+        )
+        if not scatter_object_output_list:
+            raise ValueError("scatter_object_output_list must have an entry, which is replaced")
         _root_objects(members, "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, root)
         parts = None
         if members.rank() == root and scatter_object_input_list is not None:
@@ -273,7 +281,8 @@ def send_object_list(
         members = _group(group, "send_object_list")
         if members is None:
             return
-        data = _pack(members, list(object_list), pickle)
+        require(object_list=object_list, pickle=pickle)
+        data = _pack(members, object_list, pickle)
         pg = members
         send(_number(pg, data.size), dst, pg, group_dst=group_dst)
         send(data, dst, pg, group_dst=group_dst)
@@ -323,6 +332,7 @@ def recv_object_list(
         members = _group(group, "recv_object_list")
         if members is None:
             return -1
+        require(object_list=object_list, pickle=pickle)
         pg = members
         length = _number(pg, 0)
         sender = recv(length, src, pg, group_src=group_src)
@@ -396,14 +406,14 @@ def _on_host(array: Array) -> Any:
 
 
 def _sized(pg: ProcessGroup, op: str, name: str, objects: Any) -> None:
-    if not isinstance(objects, list) or len(objects) != pg.size():
+    if objects is None or len(objects) != pg.size():
         raise ValueError(f"{op} on rank {pg.global_rank}: {name} must be a list of {pg.size()} entries")
 
 
 def _root_objects(pg: ProcessGroup, op: str, name: str, objects: Any, root: int) -> None:
     if pg.rank() == root:
         _sized(pg, op, name, objects)
-    elif objects is not None and len(objects):
+    elif objects:
         raise ValueError(f"{op} on rank {pg.global_rank}: {name} must be None; the root is rank {pg.ranks[root]}")
 
 

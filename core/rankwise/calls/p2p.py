@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from rankwise.backends.communicator import Communicator
+from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket, title
-from rankwise.basics.work import BoundWork, Work
+from rankwise.basics.work import COMPLETED, BoundWork, Work
 from rankwise.calls import check
-from rankwise.calls.calling import bounded, broken
+from rankwise.calls.calling import bounded, broken, put_back
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
@@ -125,6 +126,8 @@ def recv(
         ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
         try:
             source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+            if array is not tensor:
+                put_back(COMPLETED, tensor, array)
         except BaseException as error:
             pg.trail.ended(ticket, error)
             raise
@@ -220,7 +223,7 @@ def irecv(
         source = None if peer is None else pg.ranks[peer]
         ticket = pg.trail.begin_message("irecv", array, source, tag)
         try:
-            work = lane.irecv(array, peer, tag)
+            work = put_back(lane.irecv(array, peer, tag), tensor, array)
         except BaseException as error:
             pg.trail.ended(ticket, error)
             raise
@@ -359,11 +362,10 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
     """
     pg = None
     try:
+        require(p2p_op_list=p2p_op_list)
         messages = list(p2p_op_list)
         if not messages:
-            raise ValueError("batch_isend_irecv: the list is empty")
-        if not all(isinstance(message, P2POp) for message in messages):
-            raise TypeError("batch_isend_irecv takes a list of P2POp")
+            raise ValueError("p2p_op_list is empty")
         if (pg := resolve(messages[0].group, "batch_isend_irecv")) is None:
             return []
         if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
@@ -377,6 +379,8 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
                 ticket = pg.trail.begin_message(message.op.__name__, array, other, tag)
                 try:
                     work = begin(array, peer, tag)
+                    if message.op is irecv:
+                        work = put_back(work, message.tensor, array)
                 except BaseException as error:
                     pg.trail.ended(ticket, error)
                     raise

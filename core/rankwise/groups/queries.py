@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rankwise.basics.arguments import require
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
@@ -123,8 +124,9 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
     """
     with shortened:
         found = _group(group, "get_group_rank")
+        require(global_rank=global_rank)
         if global_rank not in found.rank_of:
-            raise ValueError(f"get_group_rank: rank {global_rank} is not in group {found.group_desc!r}")
+            raise ValueError(f"global_rank={global_rank} is not in group {found.group_desc!r}")
         return found.rank_of[global_rank]
 
 
@@ -148,8 +150,9 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
     """
     with shortened:
         found = _group(group, "get_global_rank")
+        require(group_rank=group_rank)
         if not 0 <= group_rank < found.size():
-            raise ValueError(f"get_global_rank: group {found.group_desc!r} of {found.size()} has no rank {group_rank}")
+            raise ValueError(f"group_rank={group_rank} is no rank of group {found.group_desc!r} of {found.size()}")
         return found.ranks[group_rank]
 
 
@@ -197,6 +200,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
             return told
         if fallback_rank is None:
             raise RuntimeError("get_node_local_rank: LOCAL_RANK is not set; use `rankwise run`, or give fallback_rank")
+        require(fallback_rank=fallback_rank)
         return int(fallback_rank)
 
 

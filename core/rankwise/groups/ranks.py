@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
+from rankwise.basics.arguments import is_integer, shown
 from rankwise.groups.process_group import ProcessGroup
 
 __all__ = ["group_rank", "members"]
@@ -39,31 +41,29 @@ def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group
     return rank
 
 
-def members(ranks: object, known: Collection[int]) -> tuple[int, ...]:
+def members(ranks: Iterable[Any], known: Collection[int], name: str = "ranks") -> tuple[int, ...]:
     """Return the ranks of a group to be made, checked, in the order given.
 
     Args:
-        ranks: The ranks.
+        ranks: The ranks, which are known to be integers.
         known: All there are.
+        name: The argument's name.
 
     Raises:
         ValueError: There is none, one is given twice, or one is not in the world.
     """
-    try:
-        listed = tuple(_integer(rank, "ranks") for rank in ranks)  # type: ignore[attr-defined]
-    except TypeError as error:
-        raise TypeError(f"ranks must be a sequence of integers, not {ranks!r}") from error
+    listed = tuple(rank.__index__() for rank in ranks)
     if not listed:
-        raise ValueError("a group needs at least one rank")
+        raise ValueError(f"{name} is empty, but a group needs at least one rank")
     if len(set(listed)) != len(listed):
-        raise ValueError(f"ranks {list(listed)} holds a rank twice")
+        raise ValueError(f"{name} {list(listed)} holds a rank twice")
     outside = [rank for rank in listed if rank not in known]
     if outside:
-        raise ValueError(f"ranks {outside} are not in a world of {len(known)}")
+        raise ValueError(f"{name} {outside} are not in a world of {len(known)}")
     return listed
 
 
 def _integer(rank: object, name: str) -> int:
-    if isinstance(rank, bool) or not hasattr(rank, "__index__"):
-        raise TypeError(f"{name} must be an integer rank, not {rank!r}")
-    return rank.__index__()  # type: ignore[no-any-return]
+    if not is_integer(rank):
+        raise TypeError(f"{name} must be an integer rank, not {shown(rank)}")
+    return rank.__index__()  # type: ignore[attr-defined,no-any-return]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankwise.backends.backend import BackendConfig
+from rankwise.basics.arguments import require
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
@@ -75,6 +76,8 @@ def new_group(
     made: list[ProcessGroup | int] = []
     try:
         default = _parent(None, "new_group")
+        require(ranks=ranks, timeout=timeout, backend=backend, group_desc=group_desc)
+        require(use_local_synchronization=use_local_synchronization, sort_ranks=sort_ranks)
         listed = members(default.ranks if ranks is None else ranks, default.rank_of)
         listed = tuple(sorted(listed)) if sort_ranks else listed
         options = timeout, backend, pg_options, use_local_synchronization, group_desc
@@ -144,9 +147,10 @@ def split_group(
     made: list[ProcessGroup] = []
     try:
         parent = _parent(parent_pg, "split_group")
+        require(split_ranks=split_ranks or (), timeout=timeout, backend=backend, group_desc=group_desc)
         if not split_ranks:
             raise ValueError("split_group: split_ranks must list the ranks of each new group")
-        lists = [members(ranks, range(parent.size())) for ranks in split_ranks]
+        lists = [members(ranks, range(parent.size()), "split_ranks") for ranks in split_ranks]
         _disjoint("split_group", lists)
         mine = next((ranks for ranks in lists if parent.rank() in ranks), None)
         if mine is None:
@@ -195,10 +199,11 @@ def new_subgroups(
     made: list[Any] = []
     try:
         whole = _parent(group, "new_subgroups")
+        require(group_size=group_size, timeout=timeout, backend=backend, group_desc=group_desc)
         first = whole.world.default or whole
         size = group_size if group_size is not None else _local_world_size()
         if not 0 < size <= whole.size() or whole.size() % size:
-            raise ValueError(f"new_subgroups: a group of {whole.size()} cannot be cut into subgroups of {size}")
+            raise ValueError(f"group_size={size}: a group of {whole.size()} cannot be cut into subgroups of that size")
         lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
         # Of a subgroup only its own ranks call.
         local = whole is not first
@@ -243,7 +248,9 @@ def new_subgroups_by_enumeration(
     made: list[Any] = []
     try:
         default = _parent(None, "new_subgroups_by_enumeration")
-        lists = [members(ranks, default.rank_of) for ranks in ranks_per_subgroup_list]
+        require(ranks_per_subgroup_list=ranks_per_subgroup_list)
+        require(timeout=timeout, backend=backend, group_desc=group_desc)
+        lists = [members(ranks, default.rank_of, "ranks_per_subgroup_list") for ranks in ranks_per_subgroup_list]
         _disjoint("new_subgroups_by_enumeration", lists)
         with held:
             for ranks in lists:
@@ -287,12 +294,13 @@ def shrink_group(
     made: list[ProcessGroup] = []
     try:
         parent = _parent(group, "shrink_group")
-        gone = members(ranks_to_exclude, range(1 + max(parent.ranks)))
+        require(ranks_to_exclude=ranks_to_exclude, shrink_flags=shrink_flags)
+        gone = members(ranks_to_exclude, range(1 + max(parent.ranks)), "ranks_to_exclude")
         strangers = [rank for rank in gone if rank not in parent.rank_of]
         if strangers:
-            raise ValueError(f"shrink_group: ranks {strangers} are not in group {parent.group_desc!r}")
+            raise ValueError(f"ranks_to_exclude: {strangers} are not in group {parent.group_desc!r}")
         if parent.global_rank in gone:
-            raise ValueError(f"shrink_group: rank {parent.global_rank} excludes itself; only survivors call")
+            raise ValueError(f"ranks_to_exclude names this rank, {parent.global_rank}; only survivors call")
         for device in parent.config.device_backend_map:
             parent.require_feature("shrink", device, "shrink_group")
         if shrink_flags & SHRINK_ABORT:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from rankwise.basics.deadline import Timeout
-from rankwise.errors import DistStoreError
+from rankwise.basics.tracebacks import shorten
+from rankwise.errors import DistError, DistStoreError
 from rankwise.store.base import Arrival, ArrivalPoint, Store, Value
 from rankwise.store.primitives import Series, to_key, to_keys
 
@@ -34,6 +36,7 @@ class PrefixStore(Store):
             raise TypeError(f"PrefixStore: store must be a Store, not {type(store).__name__}")
         self._prefix = to_key(prefix)
         self._store = store
+        self._words = _OwnWords(prefix)
         #: Whether to close the other store too: a clone made it.
         self._owns = False
 
@@ -62,34 +65,44 @@ class PrefixStore(Store):
     # ------------------------------------------------------------------ everything is done by the other store
 
     def set(self, key: str, value: Value) -> None:
-        self._open.set(self._outer(key), value)
+        with self._words:
+            self._open.set(self._outer(key), value)
 
     def get(self, key: str, timeout: Timeout | None = None) -> bytes:
-        return self._open.get(self._outer(key), timeout)
+        with self._words:
+            return self._open.get(self._outer(key), timeout)
 
     def add(self, key: str, amount: int) -> int:
-        return self._open.add(self._outer(key), amount)
+        with self._words:
+            return self._open.add(self._outer(key), amount)
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        return self._open.compare_set(self._outer(key), expected, desired)
+        with self._words:
+            return self._open.compare_set(self._outer(key), expected, desired)
 
     def append(self, key: str, value: Value) -> None:
-        self._open.append(self._outer(key), value)
+        with self._words:
+            self._open.append(self._outer(key), value)
 
     def delete_key(self, key: str) -> bool:
-        return self._open.delete_key(self._outer(key))
+        with self._words:
+            return self._open.delete_key(self._outer(key))
 
     def check(self, keys: Iterable[str]) -> bool:
-        return self._open.check(self._outers(keys))
+        with self._words:
+            return self._open.check(self._outers(keys))
 
     def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
-        self._open.wait(self._outers(keys), timeout)
+        with self._words:
+            self._open.wait(self._outers(keys), timeout)
 
     def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
-        return self._open.multi_get(self._outers(keys), timeout)
+        with self._words:
+            return self._open.multi_get(self._outers(keys), timeout)
 
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
-        self._open.multi_set(self._outers(keys), values)
+        with self._words:
+            self._open.multi_set(self._outers(keys), values)
 
     def _set_and_peek(self, values: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes | None]:
         mine = dict(zip(self._outers(values), values.values(), strict=True))
@@ -114,19 +127,24 @@ class PrefixStore(Store):
         return [key[len(begin) :] for key in self._open.list_keys() if key.startswith(begin)]
 
     def delete_prefix(self, prefix: str) -> int:
-        return self._open.delete_prefix(self._outer(prefix))
+        with self._words:
+            return self._open.delete_prefix(self._outer(prefix))
 
     def queue_push(self, key: str, value: Value) -> None:
-        self._open.queue_push(self._outer(key), value)
+        with self._words:
+            self._open.queue_push(self._outer(key), value)
 
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
-        return self._open.queue_pop(self._outer(key), block, timeout)
+        with self._words:
+            return self._open.queue_pop(self._outer(key), block, timeout)
 
     def queue_len(self, key: str) -> int:
-        return self._open.queue_len(self._outer(key))
+        with self._words:
+            return self._open.queue_len(self._outer(key))
 
     def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
-        self._open.barrier(self._outer(key), world_size, timeout)
+        with self._words:
+            self._open.barrier(self._outer(key), world_size, timeout)
 
     @property
     def timeout(self) -> timedelta:
@@ -162,6 +180,22 @@ class PrefixStore(Store):
 
     def __repr__(self) -> str:
         return f"PrefixStore({self._prefix!r}, {self._store!r})"
+
+
+class _OwnWords:
+    """Has the errors of a block call keys as those do who know nothing of the prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self._outer = re.compile(rf"(['\"]){re.escape(prefix)}/")
+
+    def __enter__(self) -> None:
+        """Have nothing to do."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DistError):  # others are about the key as it was given
+            error.args = tuple(self._outer.sub(r"\1", arg) if isinstance(arg, str) else arg for arg in error.args)
+        if error is not None:
+            shorten(error)
 
 
 def innermost(store: Store | None) -> Store | None:

@@ -75,10 +75,14 @@ def test_what_stands_still_is_told_by_its_own_name() -> None:
 
 
 class Polled(FutureWork):
-    """A work of a backend whose library must not be asked by just any thread."""
+    """A work of a backend that makes progress where it is asked, which not just any thread may do."""
 
     def is_completed(self) -> bool:
         raise AssertionError("the watch has asked it")
+
+    def exception(self) -> BaseException | None:
+        assert self.ended, "the watch has asked it"
+        return super().exception()
 
 
 def noted(trail: Trail, inner: FutureWork | None = None) -> Any:
@@ -98,6 +102,17 @@ def test_a_work_that_only_its_own_threads_may_ask_is_left_alone() -> None:
     del work
 
 
+def test_its_end_is_noted_as_soon_as_it_is_known() -> None:
+    recorder = PythonRecorder()
+    trail = recorder.trail("dp", "dp", (0, 1))
+    inners = [Polled(), Polled()]
+    kept = [noted(trail, inner) for inner in inners]
+    inners[0].succeed()
+    inners[1].fail(DistBackendError("broken"))
+    assert states(entries(recorder)) == ["done", "failed"]
+    del kept
+
+
 def test_what_has_failed_unseen_is_told_as_failed() -> None:
     recorder = PythonRecorder()
     trail = recorder.trail("dp", "dp", (0, 1))
@@ -107,13 +122,3 @@ def test_what_has_failed_unseen_is_told_as_failed() -> None:
     inner.fail(DistBackendError("broken"))
     assert states(entries(recorder)) == ["failed"]
     del work
-
-
-def test_a_subclass_with_its_own_look_says_anew_whether_it_only_looks() -> None:
-    class Plain(Polled):
-        only_looks = True
-
-        def is_completed(self) -> bool:
-            return True
-
-    assert (FutureWork.only_looks, Polled.only_looks, Plain.only_looks) == (True, False, True)

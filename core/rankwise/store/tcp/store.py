@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from rankwise.basics.arguments import is_integer, shown
 from rankwise.basics.deadline import Deadline, Timeout
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
@@ -215,9 +216,11 @@ class TCPStore(TableStore):
 def _check_address(host: str, port: int, is_master: bool) -> tuple[str, int]:
     if not isinstance(host, str):
         raise TypeError(f"TCPStore: host_name must be a str, not {host!r}")
+    if not is_integer(port):
+        raise TypeError(f"TCPStore: port must be an integer, not {shown(port)}")
     number = operator.index(port)
     if not 0 <= number < 1 << 16:
-        raise ValueError(f"TCPStore: {number} is no port")
+        raise ValueError(f"TCPStore: {number} is no port: they end at 65535")
     if number == 0 and not is_master:
         raise ValueError("TCPStore: only the master may leave the port open; give the port it has taken")
     return host, number

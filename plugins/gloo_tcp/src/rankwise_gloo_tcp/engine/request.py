@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, anew, seconds
 
@@ -50,8 +50,6 @@ class Request(FutureWork):
         done: Whether it has ended. Set last.
     """
 
-    only_looks: ClassVar[bool] = True
-
     def __init__(self, engine: RequestOwner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
         self.engine, self.buffer, self.peer, self.tag, self.dtype = engine, buffer, peer, tag, dtype
@@ -88,6 +86,10 @@ class Request(FutureWork):
         if self.error is not None:
             raise anew(self.error)
         return True
+
+    @property
+    def ended(self) -> bool:
+        return self.done
 
     def is_completed(self) -> bool:
         return self.done

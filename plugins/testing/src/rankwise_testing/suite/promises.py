@@ -19,7 +19,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "messages arrive as they were sent": ("test_point_to_point", "test_message_dtypes", "test_objects", "test_flow"),
     "results are right": (
         *("test_sizes", "test_uneven", "test_shapes", "test_values", "test_reductions", "test_several_arrays"),
-        *("test_sparse", "test_read_only", "test_dtypes"),
+        *("test_sparse", "test_read_only", "test_strides", "test_dtypes"),
     ),
     "works keep their word": ("test_async", "test_callbacks", "test_dropped", "test_noting", "test_threads"),
     "mistakes are told": ("test_mismatch", "test_arguments", "test_joining"),

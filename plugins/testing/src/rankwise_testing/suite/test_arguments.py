@@ -23,8 +23,10 @@ def _read_only() -> Any:
     return array
 
 
-def _strided() -> Any:
-    return on_device(np.zeros(6, plain()))[::2]
+def _unwritable() -> Any:
+    """Return an array that takes no result: one whose elements all share one place, or on a device, a strided one."""
+    array = on_device(np.zeros(6, plain()))
+    return np.lib.stride_tricks.as_strided(array, (3,), (0,)) if type(array) is np.ndarray else array[::2]
 
 
 def _others(count: int) -> Any:
@@ -47,9 +49,9 @@ _MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...], 
     "nothing": (lambda: dist.broadcast(None, src=0), TypeError, ("tensor", "rank 1"), "broadcast"),  # type: ignore[call-overload]
     "Python objects": (lambda: dist.all_reduce(_objects()), TypeError, ("object",), "all_reduce"),
     "a read-only output": (lambda: dist.all_reduce(_read_only()), ValueError, ("read-only", "rank 1"), "all_reduce"),
-    "a strided output": (lambda: dist.all_reduce(_strided()), ValueError, ("contiguous", "rank 1"), "all_reduce"),
-    "a strided receive": (lambda: dist.recv(_strided(), 0), ValueError, ("contiguous", "recv"), "recv"),
-    "a strided broadcast": (lambda: dist.broadcast(_strided(), src=0), ValueError, ("contiguous",), "broadcast"),
+    "an output of one place": (lambda: dist.all_reduce(_unwritable()), ValueError, ("copy", "rank 1"), "all_reduce"),
+    "a receive into one place": (lambda: dist.recv(_unwritable(), 0), ValueError, ("copy", "recv"), "recv"),
+    "a broadcast into one place": (lambda: dist.broadcast(_unwritable(), src=0), ValueError, ("copy",), "broadcast"),
     "no reduce op": (lambda: dist.all_reduce(numbers(1), "sum"), TypeError, ("ReduceOp",), "all_reduce"),  # type: ignore[call-overload]
     "too few outputs": (
         lambda: dist.all_gather(_parts(1), numbers(1)),
@@ -128,9 +130,9 @@ _MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...], 
     "a batch of something else": (lambda: dist.batch_isend_irecv([1]), TypeError, ("P2POp",), "send"),  # type: ignore[list-item]
     "a batch of collectives": (lambda: P2POp(dist.all_reduce, numbers(1), 0), ValueError, ("isend",), "send"),
     "a batch with a mistake at its end": (
-        lambda: dist.batch_isend_irecv([P2POp(dist.isend, numbers(1), 0), P2POp(dist.irecv, _strided(), 0)]),
+        lambda: dist.batch_isend_irecv([P2POp(dist.isend, numbers(1), 0), P2POp(dist.irecv, _unwritable(), 0)]),
         ValueError,
-        ("contiguous",),
+        ("copy",),
         "send",
     ),
     "a PREMUL_SUM without its factor": (

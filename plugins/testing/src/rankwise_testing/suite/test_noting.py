@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rankwise as dist
@@ -13,12 +14,15 @@ from rankwise.basics.recording import Entry
 from rankwise.errors import CollectiveMismatchError, DistError
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import current
-from rankwise_testing.suite.expect import begun, error_of, numbers, settled
+from rankwise_testing.suite.arrays import on_device, plain
+from rankwise_testing.suite.expect import begun, error_of, numbers, settled, until
 from rankwise_testing.suite.plugin import Kit, needs
 
 #: The second and the third may take a shortcut.
 _BEFORE = 3
 _TIMEOUT_S = 0.3
+#: Elements of a message that its receiver may fetch.
+_COUNT = 200_000
 
 
 @needs("all_reduce", "broadcast", "mismatch")
@@ -84,6 +88,28 @@ def unsent(op: str) -> None:
     array = numbers(0)
     call: Callable[..., Any] = dist.recv if op == "recv" else lambda *args: begun(dist.irecv(*args)).wait()
     _has_failed(group, op, error_of(DistError, call, array, 1, group))
+
+
+@needs("send", "recv")
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_has_ended_is_not_noted_as_pending_though_nobody_asks(kit: Kit, is_kept: bool) -> None:
+    kit.run(2, unasked_works, is_kept)
+
+
+def unasked_works(is_kept: bool) -> None:
+    group, other = dist.new_group([0, 1]), 1 - dist.get_rank()
+    assert isinstance(group, ProcessGroup)
+    works = [dist.irecv(on_device(np.zeros(_COUNT, plain())), other, group) for _ in range(_BEFORE)]
+    works += [dist.isend(on_device(np.zeros(_COUNT, plain())), other, group) for _ in range(_BEFORE)]
+    if not is_kept:
+        works.clear()
+    until(lambda: len(_ended(group)) == 2 * _BEFORE, "the end of works that nobody asks")
+
+
+def _ended(group: ProcessGroup) -> list[Entry]:
+    unasked.look()
+    entries = [entry for entry in current().recorder.entries() if entry.trail.name == group.name]
+    return [entry for entry in entries if entry.ended_ns and entry.op in ("isend", "irecv")]
 
 
 @needs("send", "recv")

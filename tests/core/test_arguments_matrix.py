@@ -1,0 +1,168 @@
+"""Every argument of every call of a group with every odd value, the same on all ranks: all refuse it, or none.
+
+All that refuse it say so in one sentence. The sentence names the call, and an argument. Where no rank refuses it, all of them have made the call, and ended it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.threads import run_local
+
+import rankwise as dist
+
+#: Some are given as what they are on each rank, others are made anew for each call.
+ODD: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "a text": lambda: "abc",
+    "1": lambda: 1,
+    "1.5": lambda: 1.5,
+    "-1": lambda: -1,
+    "2**70": lambda: 2**70,
+    "True": lambda: True,
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("inf"),
+    "an object": object,
+    "a tuple": lambda: (1,),
+    "a dict": lambda: {"a": 1},
+    "an array": lambda: np.ones(3),
+    "a matrix": lambda: np.ones((2, 2)),
+    "a Fortran matrix": lambda: np.ones((3, 2), order="F"),
+    "integers": lambda: [1, 2],
+    "a list of None": lambda: [None],
+    "bytes": lambda: b"x",
+    "a set": lambda: {1},
+    "an empty list": list,
+    "a NumPy integer": lambda: np.int64(0),
+    "a NumPy float": lambda: np.float64(0.5),
+    "a range": lambda: range(2),
+    "a list of arrays": lambda: [np.ones(3)],
+    "a class": lambda: int,
+}
+
+
+def one() -> Any:
+    return np.ones(2)
+
+
+def two() -> list[Any]:
+    return [one(), one()]
+
+
+def at_root(make: Callable[[], Any]) -> Any:
+    return make() if dist.get_rank() == 0 else None
+
+
+def messages() -> list[dist.P2POp]:
+    peer = 1 - dist.get_rank()
+    return [dist.P2POp(dist.isend, one(), peer), dist.P2POp(dist.irecv, one(), peer)]
+
+
+#: What makes a right call.
+CALLS: dict[str, Callable[[], dict[str, Any]]] = {
+    "all_gather": lambda: {"tensor_list": two(), "tensor": one()},
+    "all_gather_coalesced": lambda: {"output_tensor_lists": [two()], "input_tensor_list": [one()]},
+    "all_gather_multigpu": lambda: {"output_tensor_lists": [two()], "input_tensor_list": [one()]},
+    "all_gather_object": lambda: {"object_list": [None, None], "obj": 1},
+    "all_gather_single": lambda: {"output_tensor": np.ones(4), "input_tensor": one()},
+    "all_reduce": lambda: {"tensor": one()},
+    "all_reduce_coalesced": lambda: {"tensors": two()},
+    "all_reduce_multigpu": lambda: {"tensor_list": two()},
+    "all_to_all": lambda: {"output_tensor_list": two(), "input_tensor_list": two()},
+    "all_to_all_single": lambda: {"output": one(), "input": one()},
+    "barrier": dict,
+    "batch_isend_irecv": lambda: {"p2p_op_list": messages()},
+    "broadcast": lambda: {"tensor": one(), "src": 0},
+    "broadcast_multigpu": lambda: {"tensor_list": two(), "src": 0},
+    "broadcast_object_list": lambda: {"object_list": [1, 2], "src": 0},
+    "capabilities": dict,
+    "gather": lambda: {"tensor": one(), "gather_list": at_root(two), "dst": 0},
+    "gather_object": lambda: {"obj": 1, "object_gather_list": at_root(lambda: [None, None]), "dst": 0},
+    "get_global_rank": lambda: {"group": None, "group_rank": 0},
+    "get_group_rank": lambda: {"group": None, "global_rank": 0},
+    "get_rank": dict,
+    "is_backend_available": lambda: {"backend": "gloo"},
+    "monitored_barrier": dict,
+    "new_group": dict,
+    "new_subgroups": lambda: {"group_size": 1},
+    "new_subgroups_by_enumeration": lambda: {"ranks_per_subgroup_list": [[0], [1]]},
+    "reduce": lambda: {"tensor": one(), "dst": 0},
+    "reduce_multigpu": lambda: {"tensor_list": two(), "dst": 0},
+    "reduce_scatter": lambda: {"output": one(), "input_list": two()},
+    "reduce_scatter_multigpu": lambda: {"output_tensor_list": [one()], "input_tensor_lists": [two()]},
+    "reduce_scatter_single": lambda: {"output": one(), "input": np.ones(4)},
+    "scatter": lambda: {"tensor": one(), "scatter_list": at_root(two), "src": 0},
+    "scatter_object_list": lambda: {
+        "scatter_object_output_list": [None],
+        "scatter_object_input_list": at_root(lambda: [1, 2]),
+        "src": 0,
+    },
+    "split_group": lambda: {"split_ranks": [[0], [1]]},
+    "supports": lambda: {"op": "send", "device": "cpu"},
+}
+
+#: What is wrong on some ranks alone, whichever way one looks at it: those that only read may have an array that cannot
+#: be written to, and what the root alone gives nobody else can judge.
+ON_SOME_RANKS = {
+    ("broadcast", "tensor", "bytes"),
+    ("reduce", "tensor", "bytes"),
+    *((f"{op}_multigpu", place, "2**70") for op, place in (("broadcast", "src_tensor"), ("reduce", "dst_tensor"))),
+    *((op, "tensor", odd) for op in ("gather", "scatter") for odd in ODD if odd.endswith(("array", "matrix", "bytes"))),
+    *((op, f"{op}_list", odd) for op in ("gather", "scatter") for odd in ("None", "an empty list")),
+    *(("gather_object", "object_gather_list", odd) for odd in ("None", "an empty list", "integers")),
+    *(("scatter_object_list", "scatter_object_input_list", odd) for odd in ("None", "an empty list", "integers")),
+}
+#: What sentences call an argument that a call hands on to another.
+INNER = ("group", "name", "tensor", "reduce op", "operation", "dtype")
+
+
+def outcomes(call: str, argument: str, names: list[str]) -> list[tuple[str, str]]:
+    """Make a call with each odd value in turn, and return what kind of error each has raised, and its words."""
+    return [outcome(call, {**CALLS[call](), argument: ODD[name]()}) for name in names]
+
+
+def outcome(call: str, given: dict[str, Any]) -> tuple[str, str]:
+    try:
+        work = getattr(dist, call)(**given)
+        if isinstance(work, dist.Work):
+            work.wait(20)
+    except dist.BackendNotFoundError:
+        return "refused", f"{call}: backend"
+    except (TypeError, ValueError, dist.UnsupportedOperationError) as error:
+        return "refused", str(error)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "made", ""
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_all_ranks_judge_an_argument_alike(call: str) -> None:
+    arguments = list(inspect.signature(getattr(dist, call)).parameters)
+    wrong = []
+    for argument in arguments:
+        names = [odd for odd in ODD if (call, argument, odd) not in ON_SOME_RANKS]
+        told = run_local(2, lambda argument=argument, names=names: outcomes(call, argument, names), timeout=30)
+        for odd, ranks in zip(names, zip(*told, strict=True), strict=True):
+            if problem := what_is_wrong(call, [*arguments, *INNER], list(ranks)):
+                wrong.append(f"{call}({argument}={odd}) {problem}: {ranks}")
+    assert not wrong, "\n".join(wrong)
+
+
+def what_is_wrong(call: str, arguments: list[str], ranks: list[tuple[str, str]]) -> str:
+    kinds = {kind for kind, _ in ranks}
+    if kinds == {"made"}:
+        return ""
+    if kinds != {"refused"}:
+        return "is not judged alike" if len(kinds) > 1 else "raises an odd error"
+    for _, said in ranks:
+        if not said.startswith(call):
+            return "does not name the call"
+        if not any(argument in said.partition(":")[2] for argument in arguments):
+            return "does not name the argument"
+        if said.count("\n") or len(said) > 400:
+            return "is more than a sentence"
+    return ""
