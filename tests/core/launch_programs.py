@@ -204,6 +204,22 @@ def count_signals() -> None:
     print(len(got))
 
 
+def note_signals(*numbers: str) -> None:
+    """Note signals until there is a file `end`, and tell which have come."""
+    got: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        got.append(number)
+        Path(f"got-{RANK}-{number}").touch()
+
+    for number in map(int, numbers):
+        signal.signal(number, note)
+    Path(f"new-{RANK}").write_text(str(os.getpid()), encoding="utf-8")
+    os.replace(f"new-{RANK}", f"ready-{RANK}")
+    _until(Path("end").exists)
+    print(*got)
+
+
 # ---------------------------------------------------------------------- how they end
 
 
