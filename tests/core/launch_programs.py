@@ -220,6 +220,20 @@ def note_signals(*numbers: str) -> None:
     print(*got)
 
 
+def outlive(node: str, phase: str) -> None:
+    """Be on one of the nodes of which another is lost: run on, have ended, or fail once it is."""
+    Path(f"ready-{RANK}").touch()
+    if phase == "failing":
+        _until(Path("end").exists)
+        sys.exit(3)
+    time.sleep(0 if phase == "done" and os.environ["GROUP_RANK"] != node else 60)
+
+
+def end_when_told() -> None:
+    Path(f"ready-{RANK}").touch()
+    _until(Path("end").exists)
+
+
 # ---------------------------------------------------------------------- how they end
 
 

@@ -79,8 +79,8 @@ def test_a_signal_reaches_the_foreign_launcher_and_is_the_exit_code(number: int,
 
 
 def test_a_signal_for_ranks_reaches_the_foreign_launcher_and_ends_nothing() -> None:
-    program = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5)); print('ready'); signal.pause()"
-    with foreign(program) as process:
+    handler = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))"
+    with foreign(f"{handler}; print('ready'); signal.pause()") as process:
         assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
         process.send_signal(signal.SIGUSR1)
         process.communicate(timeout=TIMEOUT_S)

@@ -67,8 +67,8 @@ class Outcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal to a launcher, of this node or another, has ended the job."""
-        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.signal != 0)
+        """Whether there is no other attempt: a signal to some launcher has ended the job, or a node is lost."""
+        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.is_final)
 
 
 class Attempt:

@@ -24,7 +24,7 @@ SUSPENDING = signals("SIGTSTP")
 
 
 def heeded(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return those signals that are not ignored: nohup ignores SIGHUP, and a script's shell SIGINT in the background."""
+    """Return those signals that are not ignored, as SIGHUP under nohup, and SIGINT in a script's background."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -229,7 +229,7 @@ _ANSWERS = {
     "--duplicate-stdout-filters": _FILTERS,
     "--duplicate-stderr-filters": _FILTERS,
     "--numa-binding": "start each rank with numactl: rankwise run --no-python ... numactl ...",
-    "--signals-to-handle": "SIGINT, SIGTERM and SIGHUP end the job; SIGUSR1, SIGUSR2, SIGALRM and SIGXCPU go to the ranks",
+    "--signals-to-handle": "SIGINT, SIGTERM and SIGHUP end the job; SIGUSR1, SIGUSR2 and the like go to the ranks",
     "--use-agent-store": "at the master's port rank 0 serves a store; that of rankwise's groups the launcher serves",
 }
 #: What makes no difference here, and why.

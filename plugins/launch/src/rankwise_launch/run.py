@@ -171,7 +171,8 @@ class _Job:
                 return exit_code(outcome.failed, outcome.workers)
         if elsewhere is None or elsewhere.success:
             return 0
-        self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) ended the job: {elsewhere.text}")
+        what = "is lost" if elsewhere.lost else "ended the job"
+        self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) {what}: {elsewhere.text}")
         return elsewhere.exit_code
 
 
