@@ -52,6 +52,12 @@ _BEGINS_OF_A_JOB = (
 #: The port where none is given: the job's name picks one of these, below those that systems give out by themselves.
 _FIRST_PORT, _PORTS = 15000, 14000
 
+_NOT_A_RANK = (
+    "env://: this process has not inherited the job secret of rank {rank}, by which `rankwise run` knows its ranks: "
+    "another process has started it. To take part as that rank it needs the descriptor RANKWISE_SECRET_FD={number} "
+    "(`pass_fds` of subprocess); to begin a job of its own, start it with `rankwise run`"
+)
+
 
 class Assignment(NamedTuple):
     """A process's place in its job."""
@@ -79,7 +85,12 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
         raise ValueError(f"env://: rank {here} is not in a world of {size}")
     address, port, origin = _master(env, size)
     served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # not for another master or secret
-    if master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal() and not secret.is_set():
+    is_launchers = master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal()
+    if size == 1 and (is_launchers or secret.is_withheld(env)):
+        return Assignment(here, size, "127.0.0.1", 0)  # within a job, or started by a rank of one: it meets nobody
+    if is_launchers and secret.is_withheld(env):
+        raise ValueError(_NOT_A_RANK.format(rank=here, number=env["RANKWISE_SECRET_FD"]))
+    if is_launchers and not secret.is_set():
         return Assignment(here, size, address, int(served), f"where `rankwise run` serves a store for {master}", True)
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")

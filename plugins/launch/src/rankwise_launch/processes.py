@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rankwise.errors import DistError
+from rankwise.network.secret import to_hand_down
 
 __all__ = [
     *("MOST_PROCESSES", "cores", "die_with_parent", "hand_down", "require_folder", "require_processes", "too_many"),
@@ -78,5 +79,5 @@ def hand_down(secret: bytes) -> int:
     else:
         with tempfile.TemporaryFile() as file:  # which has no name, and is gone with its last descriptor
             descriptor = os.dup(file.fileno())
-    os.write(descriptor, secret)
+    os.write(descriptor, to_hand_down(secret))
     return descriptor

@@ -183,7 +183,9 @@ def _in_main_thread() -> bool:
 def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
     """Return the variables that all processes share, and the job secret to give them, if it is for us to do so."""
     mine = secret.load()
-    if any(os.environ.get(name) for name in _JOB_VARIABLES):
+    # What a launcher has told a rank above this process is not for those that are started here.
+    is_told = not secret.is_withheld(os.environ) and any(os.environ.get(name) for name in _JOB_VARIABLES)
+    if is_told:
         # The program arranges for itself. A descriptor is not inherited by a new process, so the secret is passed on.
         return {}, mine
     port = at_free_port(_probe)
