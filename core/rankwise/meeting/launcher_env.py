@@ -111,10 +111,14 @@ def node_0(env: Mapping[str, str] | None = None) -> tuple[str, int]:
         ValueError: What is told makes no sense.
     """
     env = os.environ if env is None else env
-    address = env.get("PET_MASTER_ADDR") or slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS", "")
-    if env.get("PET_MASTER_PORT"):
-        return address, _number(env, "PET_MASTER_PORT")
-    return address, _derived_port(job_name(env)) if address and job_name(env) else 0
+    # Who has set a rank too has told that rank where the others are, and no launcher: a launcher around this one.
+    told = [prefix for prefix in ("PET_", "") if prefix or not env.get("RANK")]
+    address = _first(env, [f"{prefix}MASTER_ADDR" for prefix in told])
+    port = _first(env, [f"{prefix}MASTER_PORT" for prefix in told])
+    place = env[address] if address else slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS", "")
+    if port:
+        return place, _number(env, port)
+    return place, _derived_port(job_name(env)) if place and job_name(env) else 0
 
 
 def told_of_a_job(env: Mapping[str, str] | None = None) -> str:
