@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,11 +30,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.end()
 
 
-def have_claimed(cluster: Cluster) -> bool:
+def have_claimed(cluster: Cluster, nodes: Sequence[int] = NODES) -> bool:
     """Tell whether the launchers come to wait for one that does not."""
     known = secret.from_hex((cluster.folder / "secret").read_text())
     with TCPStore("127.0.0.1", cluster.port + 1, timeout=TIMEOUT_S, secret=known) as store:
-        store.wait([f"0/node/{node}" for node in NODES])
+        store.wait([f"0/node/{node}" for node in nodes])
     return True
 
 
@@ -79,3 +79,11 @@ def test_launchers_that_are_suspended_together_go_on_together(cluster: Cluster) 
         time.sleep(LEEWAY_S / 10)
     (cluster.folder / "end").touch()
     assert [code for code, _, _ in cluster.finish(*nodes)] == [0, 0, 0]
+
+
+def test_a_signal_for_ranks_that_comes_before_there_are_any_ends_nothing(cluster: Cluster) -> None:
+    first = cluster.begin(0, *ranks_of(programs.say, "started"))
+    assert have_claimed(cluster, [0])
+    first.send_signal(signal.SIGUSR1)
+    ends = cluster.finish(first, cluster.begin(1, *ranks_of(programs.say, "started")))
+    assert [(code, err) for code, _, err in ends] == [(0, ""), (0, "")]

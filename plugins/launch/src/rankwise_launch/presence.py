@@ -70,8 +70,9 @@ class Presence:
     def __init__(self, store: TCPStore, node_rank: int, nnodes: int, limit_s: float) -> None:
         self.lost: Loss | None = None
         self.complete = False
-        self._node_rank, self._limit_s = node_rank, limit_s
+        self._node_rank = node_rank
         self._every_s = max(min(_EVERY_S, limit_s / _WORDS), nnodes / _NODES_A_SECOND)
+        self._limit_s = max(limit_s, _WORDS * self._every_s)
         self._store = store.view(self._every_s)
         self._keys = [f"present/{node}" for node in range(nnodes)]
         self._said = [_NOT_YET] * nnodes
