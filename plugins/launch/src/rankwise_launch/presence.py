@@ -27,8 +27,8 @@ _EVERY_S, _NODES_A_SECOND = 0.5, 500
 #: How long none may have been heard of, and how often each says its word in that time at least.
 _SILENCE_S, _WORDS = 5.0, 5
 _LIMIT = "RANKWISE_HEARTBEAT_LIMIT_S"
-#: A look that was so many times too late has been suspended itself, and says nothing of the others.
-_LATE = 3
+#: How many intervals a look may count for: one that took longer was suspended itself, and says nothing of the others.
+_LATE = 2
 _NOT_YET, _LEFT = b"0", b"left"
 
 
