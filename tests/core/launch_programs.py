@@ -204,6 +204,36 @@ def count_signals() -> None:
     print(len(got))
 
 
+def note_signals(*numbers: str) -> None:
+    """Note signals until there is a file `end`, and tell which have come."""
+    got: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        got.append(number)
+        Path(f"got-{RANK}-{number}").touch()
+
+    for number in map(int, numbers):
+        signal.signal(number, note)
+    Path(f"new-{RANK}").write_text(str(os.getpid()), encoding="utf-8")
+    os.replace(f"new-{RANK}", f"ready-{RANK}")
+    _until(Path("end").exists)
+    print(*got)
+
+
+def outlive(node: str, phase: str) -> None:
+    """Be on one of the nodes of which another is lost: run on, have ended, or fail once it is."""
+    Path(f"ready-{RANK}").touch()
+    if phase == "failing":
+        _until(Path("end").exists)
+        sys.exit(3)
+    time.sleep(0 if phase == "done" and os.environ["GROUP_RANK"] != node else 60)
+
+
+def end_when_told() -> None:
+    Path(f"ready-{RANK}").touch()
+    _until(Path("end").exists)
+
+
 # ---------------------------------------------------------------------- how they end
 
 

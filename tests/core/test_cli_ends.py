@@ -80,6 +80,22 @@ def test_a_signal_reaches_the_foreign_launcher_and_is_the_exit_code(number: int,
     assert process.returncode == 128 + number
 
 
+def test_a_signal_for_ranks_reaches_the_foreign_launcher_and_ends_nothing() -> None:
+    handler = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))"
+    with foreign(f"{handler}; print('ready'); signal.pause()") as process:
+        assert process.stdout.readline() == "ready\n"  # type: ignore[union-attr]
+        process.send_signal(signal.SIGUSR1)
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 5
+
+
+@pytest.mark.parametrize("name", ["demo", "run"])
+def test_far_too_many_processes_are_refused_at_once(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, err = run_here(capsys, name, "-n", "1000000", *(["program.py"] if name == "run" else []))
+    assert (code, out) == (2, "")
+    assert "can be started, not 1000000" in err
+
+
 def test_a_foreign_launcher_does_not_outlive_this_one() -> None:
     with foreign("import os, signal; print(os.getpid())\nwhile True: signal.pause()") as process:
         pid = int(process.stdout.readline())  # type: ignore[union-attr]

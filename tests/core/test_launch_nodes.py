@@ -3,78 +3,40 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from tests import warm
-from tests.command_line import Shell
 from tests.core import launch_programs as programs
 from tests.core import store_programs
 from tests.core.launch_programs import ranks_of
+from tests.core.node_launchers import Cluster
 from tests.processes import wait_until
 
-from rankwise.network import secret
+import rankwise
 
 TIMEOUT_S = 30
 STARTED = ranks_of(programs.say, "started")
+#: A launcher of another version.
+ANOTHER_VERSION = """
+import sys
+import rankwise_launch.nodes
+from rankwise.cli import main
 
-#: The exit code, and what was printed.
-End: TypeAlias = "tuple[int | None, str, str]"
-
-
-class Cluster(Shell):
-    """Some nodes of one job, which share a folder, a port and a job secret."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, TIMEOUT_S)
-        secret.new_file(folder / "secret")
-        self.environment["RANKWISE_SECRET_FILE"] = str(folder / "secret")
-        self.port = _free_pair()
-        self.nodes: list[warm.Process] = []
-
-    def begin(self, node: int, *arguments: str, nnodes: int = 2) -> warm.Process:
-        where = ["--nnodes", str(nnodes), "--node-rank", str(node), "--master-addr", "127.0.0.1"]
-        where += ["--master-port", str(self.port), "--join-timeout", "20"]
-        self.nodes.append(self.start("run", *where, *arguments))
-        return self.nodes[-1]
-
-    def end(self) -> None:
-        """Leave nothing behind, even if a test has failed."""
-        for process in self.nodes:
-            process.kill()
-            process.communicate()
-
-    def ends(self, *arguments: str, nodes: Sequence[int] = (0, 1), nnodes: int = 2) -> list[End]:
-        """Run some nodes alike, and return how each of them has ended, and what it has printed."""
-        return self.finish(*[self.begin(node, *arguments, nnodes=nnodes) for node in nodes])
-
-    def finish(self, *nodes: warm.Process) -> list[End]:
-        ends = [node.communicate(timeout=TIMEOUT_S) for node in nodes]
-        return [(node.returncode, out, err) for node, (out, err) in zip(nodes, ends, strict=True)]
+rankwise_launch.nodes.__version__ = "9.9"
+sys.exit(main())
+"""
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+    made = Cluster(tmp_path, TIMEOUT_S)
     yield made
     made.end()
-
-
-def _free_pair() -> int:
-    """Return a port that is free together with the next one."""
-    while True:
-        with socket.socket() as one, socket.socket() as next_one:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            try:
-                next_one.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
 
 
 def test_nodes_of_different_sizes_make_one_world(cluster: Cluster) -> None:
@@ -203,6 +165,31 @@ def test_node_0_twice_is_refused_by_name(cluster: Cluster) -> None:
     assert sorted(code for code, _, _ in ends) == [2, 110], ends
     refused = next(err for code, _, err in ends if code == 2)
     assert re.search(r"another launcher, on \S+, is node 0 already; check --node-rank", refused)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (["--nnodes", "2"], ["--nnodes", "3"], "--nnodes is 2 on node 0 (HOST) and 3 on node 1 (HOST)"),
+        (["--max-restarts", "5"], [], "--max-restarts is 5 on node 0 (HOST) and 0 on node 1 (HOST)"),
+        (STARTED, [*STARTED, "x"], "the command is PROGRAM on node 0 (HOST) and PROGRAM x on node 1 (HOST)"),
+        ([], ["9.9"], f"the version of rankwise is {rankwise.__version__} on node 0 (HOST) and 9.9 on node 1 (HOST)"),
+    ],
+    ids=["nodes", "restarts", "command", "version"],
+)
+def test_what_nodes_were_started_with_differently_is_told_on_all_at_once(
+    cluster: Cluster, first: list[str], second: list[str], words: str
+) -> None:
+    """Also where none would wait for the node that differs."""
+    (cluster.folder / "other.py").write_text(ANOTHER_VERSION)
+    module = "other" if second == ["9.9"] else "rankwise"
+    ends = cluster.finish(
+        cluster.begin(0, *first, *([] if first == STARTED else STARTED)),
+        cluster.begin(1, *([] if module == "other" else second), *([] if first == STARTED else STARTED), module=module),
+    )
+    assert [(code, out) for code, out, _ in ends] == [(2, ""), (2, "")], ends
+    told = words.replace("HOST", socket.gethostname()).replace("PROGRAM", shlex.join(STARTED))
+    assert [told in err for _, _, err in ends] == [True, True], ends
 
 
 def test_a_strangers_port_is_not_taken_for_another_node_0(cluster: Cluster) -> None:

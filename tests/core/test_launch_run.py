@@ -229,6 +229,8 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--no-python", "./script.py"], 126, "cannot be executed; run `chmod +x"),
         (["--no-python", "no-such-program"], 127, "there is no program 'no-such-program'"),
         (["-n", "0", "script.py"], 2, "at least 1 process per node is needed, not 0"),
+        (["-n", "1000000", "script.py"], 2, "at most 65536 processes per node can be started, not 1000000"),
+        ("--nnodes 1000000 --node-rank 1 --master-addr x script.py".split(), 2, "at most 65536 nodes can be started"),
         (["-n", "many", "script.py"], 2, "'many' must be a number, or auto, cpu or gpu"),
         (["--nnodes", "2", "script.py"], 2, "several nodes need --master-addr"),
         (["--nnodes", "2", "--master-addr", "127.0.0.1", "script.py"], 2, "several nodes need --node-rank"),

@@ -83,6 +83,9 @@ def test_without_join_a_context_waits(tmp_path: Path, method: str) -> None:
     assert context.join() is True
 
 
-def test_no_processes_are_refused() -> None:
-    with pytest.raises(ValueError, match="nprocs must be at least 1, not 0"):
-        rankwise.spawn(print, nprocs=0)
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "nprocs must be at least 1, not 0"), (1 << 20, "at most 65536 processes can be started")]
+)
+def test_no_processes_and_far_too_many_are_refused(count: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        rankwise.spawn(print, nprocs=count)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.processes import variables
 
-from rankwise.meeting.launcher_env import from_environment, job_name, local_rank, told_of_a_job
+from rankwise.meeting.launcher_env import from_environment, job_name, local_rank, node_0, told_of_a_job
 
 #: A job of 3 nodes, as all of its processes are told: recorded from Slurm 22.05.
 JOB = variables(
@@ -83,6 +83,33 @@ def test_an_arbitrary_distribution_that_tells_nothing_is_an_error(tmp_path: Path
     with pytest.raises(ValueError, match=r"only a host file tells where rank 0 is.*MASTER_ADDR"):
         from_environment(env=env)
     assert from_environment(env={**env, "SLURM_STEP_NODELIST": "node2"}).master_addr == "127.0.0.1"
+
+
+#: What srun has told of an arbitrary distribution over nodes that no file names.
+ARBITRARY = {**STEP, "SLURM_DISTRIBUTION": "arbitrary"}
+
+
+@pytest.mark.parametrize(
+    ("env", "place"),
+    [
+        (STEP, "node1"),
+        ({**STEP, "MASTER_ADDR": "node2"}, "node2"),
+        ({**ARBITRARY, "MASTER_ADDR": "node3"}, "node3"),
+        ({**STEP, "MASTER_ADDR": "node3", "PET_MASTER_ADDR": "node2"}, "node2"),
+        # A rank of another job starts these launchers: what it was told is where its own ranks meet.
+        ({**STEP, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "RANK": "0"}, "node1"),
+    ],
+)
+def test_the_launchers_of_a_step_agree_on_where_node_0_is(env: dict[str, str], place: str) -> None:
+    tasks = [{**env, "SLURM_PROCID": str(task), "SLURM_NODEID": str(task)} for task in range(3)]
+    assert {node_0(task) for task in tasks} == {(place, from_environment(env=STEP).master_port)}
+    if "RANK" not in env:
+        assert {node_0({**task, "MASTER_PORT": "29500"}) for task in tasks} == {(place, 29500)}
+
+
+def test_an_arbitrary_distribution_asks_the_launchers_for_what_they_take() -> None:
+    with pytest.raises(ValueError, match="set it, or MASTER_ADDR"):
+        node_0(ARBITRARY)
 
 
 # ---------------------------------------------------------------------- a batch script, which is no step

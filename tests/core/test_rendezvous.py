@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.processes import free_port
 from tests.threads import within
 
 from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
+from rankwise.meeting import launcher_env
 from rankwise.meeting.launcher_env import from_environment, local_rank
 from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
 from rankwise.meeting.slurm import expand_nodes
@@ -30,6 +32,8 @@ from rankwise.store import FileStore, HashStore, Store, TCPStore
 module = sys.modules["rankwise.meeting.rendezvous"]
 
 PATIENCE_S = 20.0
+#: How long somebody waits who waits in vain; on a busy machine the first attempt to connect takes a while.
+LEEWAY_S = 0.1
 LAUNCHERS = re.compile("RANK|WORLD|MASTER|TORCHELASTIC|OMPI|PMI|SLURM|MPI_|SECRET|IFNAME")
 
 
@@ -176,7 +180,7 @@ def test_a_port_that_another_program_has_is_an_error_at_once() -> None:
 
 def test_a_host_that_does_not_come_up_is_waited_for_until_the_time_out() -> None:
     with pytest.raises(DistTimeoutError, match="nobody listens there"):
-        next(rendezvous(f"tcp://127.0.0.1:{free_port()}", 1, 2, timeout=0.05))
+        next(rendezvous(f"tcp://127.0.0.1:{free_port()}", 1, 2, timeout=LEEWAY_S))
 
 
 def test_a_second_job_with_the_same_file_is_told_so(tmp_path: Path) -> None:
@@ -309,6 +313,21 @@ def test_ranks_under_mpichs_launcher_find_its_process(tmp_path: Path) -> None:
     ports = [returned(line) for line in done.stdout.splitlines()]
     assert len(ports) == 2, done.stderr
     assert ports[0] == ports[1]
+
+
+def test_a_process_number_that_comes_again_is_another_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells two processes of one number apart is when they started."""
+
+    def stat_of(started: int) -> Callable[..., io.StringIO]:
+        """Return a stand-in for `open` by which every process is a launcher that started at a moment."""
+        between = " ".join(["0"] * 17)
+        return lambda path, **_: io.StringIO(f"{path.split('/')[2]} (hydra_pmi_proxy) S 1 {between} {started} 0 0")
+
+    names = set()
+    for started in (100, 101, 100):
+        monkeypatch.setattr(launcher_env, "open", stat_of(started), raising=False)
+        names.add(launcher_env.job_name({"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}))
+    assert len(names) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,7 @@ from rankwise.errors import DistNetworkError, DistTimeoutError
 from rankwise.network import interface
 from rankwise.store.tcp import guard
 
+PATIENCE_S = 60.0
 HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
 
 
@@ -150,3 +156,32 @@ def test_what_a_socket_takes_is_what_it_tells(address: str) -> None:
 def test_an_interface_that_is_not_there_is_an_error_of_the_system() -> None:
     with pytest.raises(OSError):  # noqa: PT011 - its words are the system's
         interface.place("fe80::1%nowhere", 80)
+
+
+NO_NETWORK = ["unshare", "--net"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-m rankwise run -n 2 meet.py",
+        "-c 'import rankwise; rankwise.TCPStore(\"127.0.0.1\", 29500, timeout=0.5)'",
+        "-c 'from rankwise.network.interface import local_address; local_address(\"localhost\")'",
+    ],
+    ids=["launched", "store", "listening"],
+)
+def test_a_loopback_interface_that_is_down_is_named(tmp_path: Path, words: str) -> None:
+    """In a bare container it is, and whoever listens there cannot be reached."""
+    if not shutil.which("unshare") or subprocess.run([*NO_NETWORK, "true"], check=False).returncode:
+        pytest.skip("this machine permits no namespaces of networks")
+    (tmp_path / "meet.py").write_text("import rankwise\nrankwise.init_process_group('gloo', timeout=10)\n")
+    command = [*NO_NETWORK, sys.executable, *shlex.split(words)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1, done
+    assert "the loopback interface of this machine is down; on Linux `ip link set lo up` brings it up" in done.stderr
+
+
+def test_an_address_without_a_route_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interface.unreachable("127.0.0.1") == ""
+    monkeypatch.setattr(interface, "_route", lambda address: None)
+    assert interface.unreachable("192.0.2.7") == "no route leads there from this machine"

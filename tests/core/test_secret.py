@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -100,27 +102,46 @@ def test_a_descriptor_in_memory_is_read_by_any_number_of_processes(monkeypatch: 
     os.close(descriptor)
 
 
-def test_a_pipe_is_read_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    os.write(writer, VALUE)
-    monkeypatch.setenv("RANKWISE_SECRET_FD", str(reader))
-    assert secret.load() == VALUE
-    os.close(writer)
-    os.close(reader)
-    assert secret.load() == VALUE
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5"])
+def test_what_is_no_descriptors_number_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("RANKWISE_SECRET_FD", text)
+    with pytest.raises(ValueError, match=f"RANKWISE_SECRET_FD={text}: expected the number"):
+        secret.load()
 
 
-def test_a_descriptor_that_is_no_secret_is_refused_and_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret, "_PIPE_PATIENCE_S", 0.01)
-    reader, writer = os.pipe()
-    try:
-        for text in ("", "x", "-1", "99999", "9" * 30, str(reader), "1.5"):
-            monkeypatch.setenv("RANKWISE_SECRET_FD", text)
-            with pytest.raises(ValueError, match=f"RANKWISE_SECRET_FD={text}"):
-                secret.load()
-    finally:
-        os.close(reader)
-        os.close(writer)
+@pytest.mark.parametrize("number", ["99999", "9" * 30])
+def test_a_descriptor_that_was_not_inherited_brings_no_secret(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    monkeypatch.setenv("RANKWISE_SECRET_FD", number)
+    assert (secret.load(), secret.is_withheld(os.environ)) == (None, True)
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", "/no/such/file")
+    with pytest.raises(ValueError, match="RANKWISE_SECRET_FILE=/no/such/file"):
+        secret.load()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "socket", "folder"])
+def test_nothing_but_what_a_launcher_has_handed_down_is_taken_for_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nor is it read: in a process that has not inherited it, the number may be anything's."""
+    size = len(secret.to_hand_down(VALUE))
+    (tmp_path / "file").write_bytes((2 * VALUE)[:size])
+    with ExitStack() as stack:
+        if kind == "socket":
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+            descriptor, into = ours.fileno(), theirs.fileno()
+        elif kind == "pipe":
+            descriptor, into = os.pipe()
+            stack.callback(os.close, descriptor)
+            stack.callback(os.close, into)
+        else:
+            descriptor = os.open(tmp_path / kind.replace("folder", "."), os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+        if kind in ("socket", "pipe"):
+            os.write(into, VALUE)
+        monkeypatch.setenv("RANKWISE_SECRET_FD", str(descriptor))
+        assert (secret.load(), secret.is_withheld(os.environ)) == (None, True)
+        if kind != "folder":
+            assert os.read(descriptor, 32) == VALUE
 
 
 def test_a_secret_that_was_set_counts_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

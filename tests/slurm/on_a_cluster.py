@@ -188,6 +188,13 @@ def test_rankwise_run(cluster: Cluster, secret: dict[str, str], inside: str) -> 
         assert sorted(ranks(said)) == [0, 1, 2], said
 
 
+def test_rankwise_run_meets_where_the_variables_say(cluster: Cluster, secret: dict[str, str]) -> None:
+    """As where srun's distribution leaves open on which node the first launcher is."""
+    words = f"srun -n2 -m arbitrary -w node3,node1 {RANKWISE} run -n 1 --nnodes 2 {SUM}".split()
+    done = cluster.run(*words, MASTER_ADDR="node3", **secret)
+    assert ranks(done.stdout) == {0: "node3", 1: "node1"}, done.stdout
+
+
 def test_doctor_inside_an_allocation(cluster: Cluster) -> None:
     _, said = cluster.batch(f"{RANKWISE} doctor --quick; echo code $?", "-N2", "-n4")
     assert "code 0" in said, said

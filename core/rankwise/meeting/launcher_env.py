@@ -19,38 +19,81 @@ from rankwise.network import secret
 __all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
 
 _SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-#: Who tells the rank by which variable, and the number of ranks by which ones. The first that tells a rank counts.
+
+
+class Launcher(NamedTuple):
+    """What a launcher tells, by the names of its variables."""
+
+    name: str
+    rank: str
+    #: The number of ranks; the first that is set counts.
+    sizes: tuple[str, ...]
+    local_rank: str = ""
+    #: How many are on this host: where these are all, they need no address.
+    local_size: str = ""
+    #: What names the job, the same on all its ranks and different for another job; the first that is set counts.
+    jobs: tuple[tuple[str, ...], ...] = ()
+    #: How the names begin of variables that speak of a job, whether or not they tell a rank.
+    begins: tuple[str, ...] = ()
+
+
+#: The first that tells a rank counts.
 _LAUNCHERS = (
-    ("rankwise run or torchrun", "RANK", ("WORLD_SIZE",)),
-    ("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
-    ("MPICH's or Intel's mpiexec", "PMI_RANK", ("PMI_SIZE",)),
-    ("srun", "SLURM_PROCID", _SLURM_SIZES),
-    ("a PMIx launcher", "PMIX_RANK", ("OMPI_COMM_WORLD_SIZE", *_SLURM_SIZES)),
-    ("a LeaderWorkerSet", "LWS_WORKER_INDEX", ("LWS_GROUP_SIZE",)),
-    ("an indexed Job", "JOB_COMPLETION_INDEX", ("WORLD_SIZE",)),
-)
-_LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-#: Pairs that are equal when all ranks run on this host.
-_ALL_HERE = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
-#: Variables that name the job, the same on all its ranks and different for another job.
-_JOBS = (
-    *(("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("OMPI_MCA_ess_base_jobid",)),
-    ("LWS_LEADER_ADDRESS",),
+    Launcher("rankwise run or torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", begins=("TORCHELASTIC_", "PET_")),
+    Launcher(
+        "Open MPI's mpirun",
+        "OMPI_COMM_WORLD_RANK",
+        ("OMPI_COMM_WORLD_SIZE",),
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        jobs=(("PMIX_NAMESPACE",), ("OMPI_MCA_ess_base_jobid",)),
+        begins=("OMPI_COMM_WORLD_",),
+    ),
+    Launcher(
+        "MPICH's or Intel's mpiexec",
+        "PMI_RANK",
+        ("PMI_SIZE",),
+        "MPI_LOCALRANKID",
+        "MPI_LOCALNRANKS",
+        begins=("PMI_", "MPI_LOCAL", "HYDRA_", "PALS_", "MV2_COMM_"),
+    ),
+    Launcher(
+        "srun",
+        "SLURM_PROCID",
+        _SLURM_SIZES,
+        "SLURM_LOCALID",
+        jobs=(("SLURM_JOB_ID", "SLURM_STEP_ID"),),
+        begins=("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "SLURM_NTASKS"),
+    ),
+    Launcher("a PMIx launcher", "PMIX_RANK", ("OMPI_COMM_WORLD_SIZE", *_SLURM_SIZES), begins=("PMIX_",)),
+    Launcher(
+        "a LeaderWorkerSet",
+        "LWS_WORKER_INDEX",
+        ("LWS_GROUP_SIZE",),
+        jobs=(("LWS_LEADER_ADDRESS",),),
+        begins=("LWS_",),
+    ),
+    Launcher("an indexed Job", "JOB_COMPLETION_INDEX", ("WORLD_SIZE",)),
 )
 
-#: Variables that launchers and queueing systems set, whether or not they tell a rank; and what such names begin with.
+#: Other variables that launchers and queueing systems set; and what the names of more begin with.
 _OF_A_JOB = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE", "PBS_JOBID", "LSB_JOBID", "JOB_COMPLETION_INDEX"),
 }
 _BEGINS_OF_A_JOB = (
-    *("TORCHELASTIC_", "PET_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MPI_LOCAL", "HYDRA_", "PALS_"),
-    *("SLURM_JOB", "SLURM_STEP", "SLURM_PROCID", "SLURM_NTASKS", "FLUX_JOB", "FLUX_TASK", "ALPS_APP", "JSM_"),
-    *("MV2_COMM_", "LWS_"),
+    *(begin for launcher in _LAUNCHERS for begin in launcher.begins),
+    *("FLUX_JOB", "FLUX_TASK", "ALPS_APP", "JSM_"),
 )
 
 #: The port where none is given: the job's name picks one of these, below those that systems give out by themselves.
 _FIRST_PORT, _PORTS = 15000, 14000
+
+_NOT_A_RANK = (
+    "env://: this process has not inherited the job secret of rank {rank}, by which `rankwise run` knows its ranks: "
+    "another process has started it. To take part as that rank it needs the descriptor RANKWISE_SECRET_FD={number} "
+    "(`pass_fds` of subprocess); to begin a job of its own, start it with `rankwise run`"
+)
 
 
 class Assignment(NamedTuple):
@@ -79,7 +122,12 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
         raise ValueError(f"env://: rank {here} is not in a world of {size}")
     address, port, origin = _master(env, size)
     served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # not for another master or secret
-    if master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal() and not secret.is_set():
+    is_launchers = master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal()
+    if size == 1 and (is_launchers or secret.is_withheld(env)):
+        return Assignment(here, size, "127.0.0.1", 0)  # within a job, or started by a rank of one: it meets nobody
+    if is_launchers and secret.is_withheld(env):
+        raise ValueError(_NOT_A_RANK.format(rank=here, number=env["RANKWISE_SECRET_FD"]))
+    if is_launchers and not secret.is_set():
         return Assignment(here, size, address, int(served), f"where `rankwise run` serves a store for {master}", True)
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")
@@ -89,7 +137,7 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
 def local_rank(env: Mapping[str, str] | None = None) -> int | None:
     """Return this process's rank among those of its host, or None if no launcher has told."""
     env = os.environ if env is None else env
-    name = _first(env, _LOCAL_RANKS)
+    name = _first(env, [launcher.local_rank for launcher in _LAUNCHERS])
     return None if name is None else _number(env, name)
 
 
@@ -100,10 +148,14 @@ def node_0(env: Mapping[str, str] | None = None) -> tuple[str, int]:
         ValueError: What is told makes no sense.
     """
     env = os.environ if env is None else env
-    address = env.get("PET_MASTER_ADDR") or slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS", "")
-    if env.get("PET_MASTER_PORT"):
-        return address, _number(env, "PET_MASTER_PORT")
-    return address, _derived_port(job_name(env)) if address and job_name(env) else 0
+    # Who has set a rank too has told that rank where the others are, and no launcher: a launcher around this one.
+    told = [prefix for prefix in ("PET_", "") if prefix or not env.get("RANK")]
+    address = _first(env, [f"{prefix}MASTER_ADDR" for prefix in told])
+    port = _first(env, [f"{prefix}MASTER_PORT" for prefix in told])
+    place = env[address] if address else slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS", "")
+    if port:
+        return place, _number(env, port)
+    return place, _derived_port(job_name(env)) if place and job_name(env) else 0
 
 
 def told_of_a_job(env: Mapping[str, str] | None = None) -> str:
@@ -121,9 +173,9 @@ def told_of_a_job(env: Mapping[str, str] | None = None) -> str:
 
 
 def _rank(env: Mapping[str, str]) -> int:
-    name = _first(env, [rank for _, rank, _ in _LAUNCHERS])
+    name = _first(env, [launcher.rank for launcher in _LAUNCHERS])
     if name is None:
-        others = ", ".join(f"{rank} of {who}" for who, rank, _ in _LAUNCHERS[1:])
+        others = ", ".join(f"{launcher.rank} of {launcher.name}" for launcher in _LAUNCHERS[1:])
         told = told_of_a_job(env)
         raise ValueError(
             "env://: RANK is not set. `rankwise run` and torchrun set it, other launchers set one that does as well "
@@ -134,7 +186,7 @@ def _rank(env: Mapping[str, str]) -> int:
 
 
 def _size(env: Mapping[str, str]) -> int:
-    rank, told = next(((rank, sizes) for _, rank, sizes in _LAUNCHERS if env.get(rank)), ("", ("WORLD_SIZE",)))
+    rank, told = next(((each.rank, each.sizes) for each in _LAUNCHERS if env.get(each.rank)), ("", ("WORLD_SIZE",)))
     if rank == "SLURM_PROCID" and not env.get("WORLD_SIZE") and slurm.is_batch_script(env):
         return slurm.tasks_of_batch_script(env)
     name = _first(env, told)
@@ -175,7 +227,8 @@ def _master(env: Mapping[str, str], size: int) -> tuple[str, int, str]:
 
 
 def _address(env: Mapping[str, str], size: int) -> str:
-    if size == 1 or any(env.get(here) and env.get(here) == env.get(all_) for here, all_ in _ALL_HERE):
+    local_sizes = ((env.get(each.local_size), env.get(each.sizes[0])) for each in _LAUNCHERS)
+    if size == 1 or any(here and here == everywhere for here, everywhere in local_sizes):
         return "127.0.0.1"
     node = slurm.first_node(env) or env.get("LWS_LEADER_ADDRESS")
     if node:
@@ -205,7 +258,7 @@ def _derived_port(job: str) -> int:
 def job_name(env: Mapping[str, str] | None = None) -> str:
     """Return a name that all ranks of this job have and no other job's, "" if no launcher tells one."""
     env = os.environ if env is None else env
-    for names in _JOBS:
+    for names in (names for launcher in _LAUNCHERS for names in launcher.jobs):
         if env.get(names[0]):
             return ".".join(env.get(name, "") for name in names)
     if env.get("MPI_LOCALNRANKS") and env.get("MPI_LOCALNRANKS") == env.get("PMI_SIZE"):

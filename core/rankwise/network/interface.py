@@ -22,7 +22,7 @@ from rankwise.errors import DistNetworkError, DistTimeoutError
 
 __all__ = [
     *("DNS_TIMEOUT_S", "address_of", "at_free_port", "interface_of", "is_loopback", "listening"),
-    *("local_address", "numeric", "place", "resolve", "resolve_in_time"),
+    *("local_address", "numeric", "place", "resolve", "resolve_in_time", "unreachable"),
 ]
 
 _BACKLOG = 1024
@@ -76,6 +76,8 @@ def local_address(toward: str, timeout_s: float = DNS_TIMEOUT_S) -> str:
         if found is not None:
             tell(f"this process listens at {found}, from which packets to {toward} leave")
             return found
+    if is_loopback(addresses[0]):
+        raise DistNetworkError(f"{toward}, where the ranks are to meet, cannot be reached: {unreachable(addresses[0])}")
     raise DistNetworkError(
         f"no route leads from this machine to {toward} ({', '.join(addresses)}), where the ranks are to meet; give an "
         f"address that all hosts can reach (MASTER_ADDR), or name this host's interface with {_VARIABLES[0]}"
@@ -236,6 +238,15 @@ def _route(address: str) -> str | None:
             return address_of(probe.getsockname())
         except OSError:
             return None
+
+
+def unreachable(address: str) -> str:
+    """Say why nothing that this machine sends gets to a numeric address; "" if it may."""
+    if _route(address) is not None:
+        return ""
+    if is_loopback(address):
+        return "the loopback interface of this machine is down; on Linux `ip link set lo up` brings it up"
+    return "no route leads there from this machine"
 
 
 def _of_interface(variable: str, names: str, addresses: list[str]) -> str:

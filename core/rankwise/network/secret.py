@@ -7,8 +7,8 @@ handed down in the environment, which other processes can read.
 from __future__ import annotations
 
 import os
-import select
 import stat
+from collections.abc import Mapping
 
 try:
     from _operator import _compare_digest  # which `hmac` has under another name, and loads OpenSSL
@@ -19,7 +19,7 @@ from rankwise.basics.systems import blake2b
 
 __all__ = [
     *("ADVICE", "SECRET_NBYTES", "Secret", "derive", "digest", "from_hex", "given_or_loaded", "is_set"),
-    *("load", "new", "new_file", "same", "use", "verify"),
+    *("is_withheld", "load", "new", "new_file", "same", "to_hand_down", "use", "verify"),
 ]
 
 SECRET_NBYTES = 32
@@ -29,7 +29,8 @@ _DIGEST_NBYTES = 32
 ADVICE = "make a job secret with `rankwise secret new FILE` and give it to all processes with RANKWISE_SECRET_FILE=FILE"
 
 _FD, _FILE = "RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE"
-_PIPE_PATIENCE_S = 1.0
+#: Begins a file that a launcher hands down: what else may have its descriptor's number in some process is not read.
+_MARK = b"the job secret of rankwise\n"
 
 _loaded: dict[tuple[str | None, str | None], Secret] = {}
 _given: Secret | None = None
@@ -84,6 +85,15 @@ def is_set() -> bool:
     return _given is not None
 
 
+def is_withheld(env: Mapping[str, str]) -> bool:
+    """Tell whether a launcher has handed a secret to a process above this one, and that has not passed it on.
+
+    So it is where a rank starts a process by `subprocess`, which closes all descriptors: what the launcher has told of
+    the job is the rank's place, and not this process's.
+    """
+    return _given is None and bool(env.get(_FD)) and _from_descriptor(env[_FD]) is None
+
+
 def load() -> Secret | None:
     """Return the job secret that was set or that the environment names; None if there is none.
 
@@ -94,13 +104,18 @@ def load() -> Secret | None:
         return _given
     key = os.environ.get(_FD), os.environ.get(_FILE)
     if key not in _loaded:
-        if key[0] is not None:
-            _loaded[key] = _from_descriptor(key[0])
-        elif key[1] is not None:
-            _loaded[key] = _from_file(key[1])
-        else:
+        found = None if key[0] is None else _from_descriptor(key[0])
+        if found is None and key[1] is not None:
+            found = _from_file(key[1])
+        if found is None:
             return None
+        _loaded[key] = found
     return _loaded[key]
+
+
+def to_hand_down(secret: bytes) -> bytes:
+    """Return what a file holds by whose descriptor a launcher hands a secret down."""
+    return _MARK + secret
 
 
 def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
@@ -136,38 +151,18 @@ def verify(key: bytes, tag: bytes, *parts: bytes) -> bool:
 same = _compare_digest
 
 
-def _from_descriptor(text: str) -> Secret:
-    origin = f"{_FD}={text}"
+def _from_descriptor(text: str) -> Secret | None:
+    """Return the secret that was handed down by a descriptor; None if this process has not inherited it."""
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{origin}: expected the number of an inherited descriptor")
-    descriptor = int(text)
+        raise ValueError(f"{_FD}={text}: expected the number of an inherited descriptor")
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
-            data = os.pread(descriptor, 128, 0)
-        elif stat.S_ISFIFO(mode):
-            data = _drain(descriptor)
-        else:
-            raise ValueError(f"{origin}: the descriptor is neither a file nor a pipe")
-    except (OSError, OverflowError) as error:
-        raise ValueError(
-            f"{origin}: this process has not inherited that descriptor ({error}); start it with the launcher, or "
-            f"use {_FILE}"
-        ) from error
-    return _parse(data, origin)
-
-
-def _drain(descriptor: int) -> bytes:
-    """Read a pipe that has been filled before this process was started; never wait long for one that was not."""
-    data = b""
-    while len(data) < 128 and select.select([descriptor], [], [], _PIPE_PATIENCE_S)[0]:
-        chunk = os.read(descriptor, 128 - len(data))
-        if not chunk:
-            break
-        data += chunk
-        if len(data) in (SECRET_NBYTES, 2 * SECRET_NBYTES + 1):
-            break
-    return data
+        status = os.fstat(int(text))
+        if not stat.S_ISREG(status.st_mode) or status.st_size != len(_MARK) + SECRET_NBYTES:
+            return None
+        data = os.pread(int(text), status.st_size, 0)
+    except (OSError, OverflowError):
+        return None
+    return Secret(data.removeprefix(_MARK)) if data.startswith(_MARK) else None
 
 
 def _from_file(path: str) -> Secret:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import heed, held
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
+from rankwise.network.interface import unreachable
 from rankwise.store.base import in_words
 from rankwise.store.tcp import wire
 from rankwise.store.tcp.guard import Keys
@@ -303,13 +304,13 @@ def connect(
                 connection.close()
             if hitch.reason != _UNREACHABLE or not deadline.expired():
                 reason = hitch.reason  # an attempt that had hardly begun says less than the one before
-            text = f"{store} at {endpoint}: {reason}"
             broken = broken + 1 if hitch.reason in _BROKEN.values() else 0
             if deadline.expired():
-                raise DistTimeoutError(f"{text} (for {in_words(deadline.timeout_s)})") from hitch
+                told = _told(store, endpoint, reason)
+                raise DistTimeoutError(f"{told} (for {in_words(deadline.timeout_s)})") from hitch
             gone = hitch.reason == _REFUSED and (known is not None or (not patient and turn >= len(endpoints)))
             if hitch.final or gone or broken == _BROKEN_HANDSHAKES * len(endpoints):
-                raise DistNetworkError(text) from hitch
+                raise DistNetworkError(_told(store, endpoint, reason)) from hitch
         except BaseException:
             connection.close()
             raise
@@ -318,6 +319,13 @@ def connect(
             time.sleep(min(pause_s, deadline.remaining()))
             pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
     raise AssertionError
+
+
+def _told(store: str, endpoint: str, reason: str) -> str:
+    """Say where a store was looked for in vain, and why; ZeroMQ does not tell who refuses."""
+    if reason == _REFUSED:
+        reason = unreachable(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")) or reason
+    return f"{store} at {endpoint}: {reason}"
 
 
 def _ms(deadline: Deadline) -> int:

@@ -23,7 +23,7 @@ from rankwise_launch.config import LaunchConfig
 from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
-from rankwise_launch.interrupts import Interrupts
+from rankwise_launch.interrupts import ENDING, SUSPENDING, Interrupts
 from rankwise_launch.job_store import JobStore
 from rankwise_launch.nodes import Verdict, Verdicts
 from rankwise_launch.output import Console
@@ -67,8 +67,8 @@ class Outcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal to a launcher, of this node or another, has ended the job."""
-        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.signal != 0)
+        """Whether there is no other attempt: a signal to some launcher has ended the job, or a node is lost."""
+        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.is_final)
 
 
 class Attempt:
@@ -90,6 +90,8 @@ class Attempt:
         self._guard, self._interrupts, self._verdicts = guard, interrupts, verdicts
         self._log_dir, self._preloaded, self._store = log_dir, preloaded, store
         self._workers: list[Worker] = []
+        #: The local ranks that are still to be started.
+        self._unstarted = range(config.nproc_per_node)
         self._selector = selectors.DefaultSelector()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -112,14 +114,9 @@ class Attempt:
             self._watch(self._interrupts.fileno(), self._on_signal)
             if self._verdicts is not None:
                 self._watch(self._verdicts.fileno(), self._on_verdict)
-            for local_rank in range(self._config.nproc_per_node):
-                self._start(local_rank, secret_fd)
-                if self._store is not None and self._store.is_awaited():
-                    self._store.serve()  # forked ranks are so quick that the first would wait for the last
-            if self._store is not None and not self._store.is_served:
-                self._watch(self._store.fileno(), partial(self._serve, self._store, self._store.fileno()))
-                self._after(_LOAD_S, self._store.load)
             while not self._over():
+                if self._unstarted:
+                    self._start_next(secret_fd)
                 self._step()
         finally:
             self._kill_all()
@@ -127,6 +124,18 @@ class Attempt:
         return Outcome(culprit(self._workers), self._elsewhere, self._interrupted, self._workers)
 
     # ------------------------------------------------------------------ starting
+
+    def _start_next(self, secret_fd: int) -> None:
+        local_rank, self._unstarted = self._unstarted[0], self._unstarted[1:]
+        self._start(local_rank, secret_fd)
+        if self._store is not None and self._store.is_awaited():
+            self._store.serve()  # forked ranks are so quick that the first would wait for the last
+        if self._store is not None and not self._unstarted and not self._store.is_served:
+            self._watch(self._store.fileno(), partial(self._serve, self._store, self._store.fileno()))
+            self._after(_LOAD_S, self._store.load)
+
+    def _start_no_more(self) -> None:
+        self._unstarted = range(0)
 
     def _start(self, local_rank: int, secret_fd: int) -> None:
         worker = Worker(self._layout.first_rank + local_rank, local_rank, self._rank_log_dir(local_rank))
@@ -189,6 +198,8 @@ class Attempt:
             self._held.clear()
 
     def _patience(self) -> float | None:
+        if self._unstarted:
+            return 0.0
         waits = [self._agenda[0][0] - time.monotonic()] if self._agenda else []
         if self._polled or (self._winding_down and self._local_rest()):
             waits.append(_LOOK_S)
@@ -200,7 +211,7 @@ class Attempt:
         return self._all_ended() and not self._local_rest() and (decided or self._failure_told)
 
     def _all_ended(self) -> bool:
-        return all(worker.exit_code is not None for worker in self._workers)
+        return not self._unstarted and all(worker.exit_code is not None for worker in self._workers)
 
     def _local_rest(self) -> bool:
         """Tell whether output or processes of ranks that have ended are still there."""
@@ -227,6 +238,7 @@ class Attempt:
             self._after(_REMARK_S, self._remark)
         if worker.failed and not self._failure_seen:
             self._failure_seen = True
+            self._start_no_more()
             for stream in list(worker.streams):
                 self._on_output(worker, stream)
             if is_consequence(worker):
@@ -255,17 +267,36 @@ class Attempt:
         self._interrupts.clear()
         for number in self._interrupts.received[self._seen_signals :]:
             self._seen_signals += 1
-            if self._interrupted is not None:
+            if number in SUSPENDING:
+                self._suspend()
+            elif number not in ENDING:
+                self._hand_on(number)
+            elif self._interrupted is None:
+                self._end_by(number)
+            else:
                 self._signal_all(signal.SIGKILL)
                 if self._verdicts is not None:
                     self._verdicts.kill()
-                continue
-            self._interrupted = number
-            name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-            self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
-            if self._verdicts is not None:
-                self._verdicts.stopped(number, name)
-            self._pass_on(number)
+
+    def _end_by(self, number: int) -> None:
+        self._interrupted = number
+        self._start_no_more()
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
+        if self._verdicts is not None:
+            self._verdicts.stopped(number, name)
+        self._pass_on(number)
+
+    def _hand_on(self, number: int) -> None:
+        """Give the ranks a signal that is theirs."""
+        for worker in self._workers:
+            worker.send(number)
+
+    def _suspend(self) -> None:
+        """Stop the ranks and this process until it is told to go on."""
+        self._hand_on(signal.SIGSTOP)  # to a session that no shell looks after, SIGTSTP means nothing
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._hand_on(signal.SIGCONT)
 
     def _pass_on(self, number: int) -> None:
         """Stop the ranks after a signal to a launcher, ours or another node's, and give them all of their time."""
@@ -291,6 +322,7 @@ class Attempt:
         self._elsewhere = self._verdicts.current
         if self._elsewhere is None or self._elsewhere.success:
             return
+        self._start_no_more()
         if self._elsewhere.signal:
             self._pass_on(self._elsewhere.signal)
         else:

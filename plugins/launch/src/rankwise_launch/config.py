@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rankwise.errors import DistError
-from rankwise_launch.processes import cores
+from rankwise_launch.processes import MOST_PROCESSES, cores, too_many
 
 __all__ = [
     "DESCRIPTIONS",
@@ -102,7 +102,9 @@ class LaunchConfig:
         return [
             (not self.command, "give a script to run"),
             (self.nproc_per_node < 1, f"at least 1 process per node is needed, not {self.nproc_per_node}"),
+            (self.nproc_per_node > MOST_PROCESSES, too_many("processes per node", self.nproc_per_node)),
             (self.nnodes < 1, f"at least 1 node is needed, not {self.nnodes}"),
+            (self.nnodes > MOST_PROCESSES, too_many("nodes", self.nnodes)),
             (
                 not 0 <= self.node_rank < max(self.nnodes, 1),
                 f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, as --nnodes is {self.nnodes}",

@@ -7,17 +7,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.basics.systems import signals
 from rankwise.cli import NOT_INSTALLED
 from rankwise_launch.commands import CommandError
-from rankwise_launch.processes import die_with_parent
+from rankwise_launch.interrupts import ENDING, FOR_RANKS, heeded
+from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, too_many
 
 __all__ = [
     "child",
@@ -68,6 +68,8 @@ def command_for(
         CommandError: The runtime's launcher is not there, or none could start such ranks.
     """
     program = [sys.executable, "-m", module, *arguments]
+    if nprocs > MOST_PROCESSES:
+        raise CommandError(too_many("processes", nprocs), 2)
     launcher = launcher_of(backend, nprocs, launch)
     return [*(launcher or [sys.executable, "-m", "rankwise", "run", "-n", str(nprocs)]), *program[not launcher :]]
 
@@ -141,24 +143,24 @@ def environment() -> dict[str, str]:
 
 # Another library's launcher, run in this process's name: it gets the signals, and the exit code tells of them
 
-_SIGNALS = set(signals("SIGINT", "SIGTERM", "SIGHUP"))
 #: What `siginfo` says of a signal that the kernel has sent, as for Ctrl-C: to all processes of the terminal.
 _SI_KERNEL = 0x80
 
 
 def run_launcher(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command to its end; return its exit code, or 128 and the number of the signal that has ended it or us."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, signal.SIGCHLD})
+    awaited = {*heeded((*ENDING, *FOR_RANKS)), signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     received = None
     try:
         begin = partial(_begin, before, die_with_parent())
         process = subprocess.Popen(command, env=environment, preexec_fn=begin)
         while process.poll() is None:
-            number, is_for_all = _next_signal()
-            if number != signal.SIGCHLD:
+            number, is_for_all = _next_signal(awaited)
+            if number in ENDING:
                 received = received or number
-                if not is_for_all:
-                    process.send_signal(number)
+            if number != signal.SIGCHLD and not is_for_all:
+                process.send_signal(number)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if received is not None:
@@ -166,9 +168,8 @@ def run_launcher(command: Sequence[str], environment: Mapping[str, str]) -> int:
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def _next_signal() -> tuple[int, bool]:
+def _next_signal(awaited: Collection[int]) -> tuple[int, bool]:
     """Wait for a signal; return it, and whether the launcher gets it too."""
-    awaited = {*_SIGNALS, signal.SIGCHLD}
     if not hasattr(signal, "sigwaitinfo"):  # macOS, which does not tell who has sent it
         number = signal.sigwait(awaited)
         return number, number == signal.SIGINT

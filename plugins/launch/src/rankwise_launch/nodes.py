@@ -8,16 +8,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import threading
-import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankwise.backends import start_thread
+from rankwise.basics.deadline import Deadline
+from rankwise.basics.version import __version__
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
+from rankwise_launch.presence import Loss, Presence, silence_s
 
 if TYPE_CHECKING:
     from rankwise.store import TCPStore
@@ -28,8 +32,10 @@ __all__ = ["Nodes", "Verdict", "Verdicts"]
 _FAREWELL_S = 3.0
 #: How long to look who has the port.
 _WHO_S = 3.0
-#: A job may take any time; a wait in the store may not.
-_LOOK_S = 60.0
+#: How often whoever waits looks whether the others are there; and how long node 0 may take to answer.
+_LOOK_S, _ANSWER_S = 0.5, 5.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,13 @@ class Verdict:
     text: str
     #: The signal by which the node's launcher was stopped; 0 if it ended otherwise.
     signal: int = 0
+    #: Whether the node is lost, so that there is no other attempt.
+    lost: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether there is no other attempt."""
+        return self.lost or self.signal != 0
 
 
 class Nodes:
@@ -52,7 +65,9 @@ class Nodes:
         from rankwise.store import TCPStore  # which a job of one node has no need of
 
         self._config = config
-        self._joined = config.nnodes
+        self._silence_s = silence_s()
+        self._presence: Presence | None = None
+        self._hosts: list[str] = []
         self._place = f"{config.master_addr}:{config.master_port_of_nodes}"
         try:
             self.store = TCPStore(
@@ -72,6 +87,7 @@ class Nodes:
                 raise LaunchError(ExitCode.USAGE, _two_launchers(owner, 0)) from error
             code = ExitCode.PORT_IN_USE if config.node_rank == 0 else ExitCode.NODE_MISSING
             raise LaunchError(code, f"the launchers cannot meet at {self._place}: {error}") from error
+        self.store.set_timeout(min(_ANSWER_S, self._silence_s))
 
     def _other_node_0(self) -> str:
         """Return the host of the launcher that is node 0 already, "" if what has the port is something else."""
@@ -91,67 +107,143 @@ class Nodes:
     ) -> None:
         # A store that is not there any more needs no farewell, and nobody waits for one after Ctrl-C.
         with contextlib.suppress(DistError, OSError):
-            self.store.add("left", 1)
-            end = time.monotonic() + (_FAREWELL_S if error is None or isinstance(error, Exception) else 0.0)
-            while self._config.node_rank == 0 and self.store.add("left", 0) < self._joined and time.monotonic() < end:
-                time.sleep(0.02)
+            if self._presence is not None:
+                self._presence.leave()
+                if self._config.node_rank == 0 and (error is None or isinstance(error, Exception)):
+                    self._presence.await_others(_FAREWELL_S)
         self.store.close()
 
     def join(self, attempt: int, store_port: int) -> tuple[list[int], int]:
         """Wait for all launchers; return how many ranks each node has, and where node 0 serves their store.
 
         Raises:
-            LaunchError: Some did not come in time, or two claim to be the same node.
+            LaunchError: Some did not come in time or are gone, have been started differently, or two claim to be the
+                same node.
         """
         try:
-            owner = self._claim(attempt, store_port)
-            missing = "" if owner else self._assemble(attempt)
-            nodes = [] if owner or missing else [json.loads(v) for v in self.store.multi_get(self._keys(attempt))]
+            self._claim(attempt, store_port)
+            code, text = self._assemble(attempt)
+            if text:
+                raise LaunchError(ExitCode(code), text)
+            nodes = [json.loads(claim) for claim in self.store.multi_get(self._keys(attempt))]
+        except LaunchError:
+            raise
         except DistError as error:
-            text = f"the launcher of node 0 is gone from {self._place}: {error}"
-            raise LaunchError(ExitCode.NODE_LOST, text) from error
-        if owner:
-            raise LaunchError(ExitCode.USAGE, _two_launchers(owner, self._config.node_rank))
-        if missing:
-            raise LaunchError(ExitCode.NODE_MISSING, missing)
+            lost = self._lost() or Loss(0, f"its launcher is gone: {error}")
+            raise LaunchError(ExitCode.NODE_LOST, self._tell(lost)) from error
+        self._hosts = [str(node["host"]) for node in nodes]
         return [int(node["nproc"]) for node in nodes], int(nodes[0]["store"])
 
     def _keys(self, attempt: int) -> list[str]:
         return [f"{attempt}/node/{node}" for node in range(self._config.nnodes)]
 
-    def _claim(self, attempt: int, store_port: int) -> str | None:
-        """Take this node's place, or return the host that has it."""
-        mine = {"nproc": self._config.nproc_per_node, "host": socket.gethostname(), "pid": os.getpid()}
-        mine["store"] = store_port
-        key = self._keys(attempt)[self._config.node_rank]
-        found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
-        return None if found == mine else str(found["host"])
+    def _claim(self, attempt: int, store_port: int) -> None:
+        """Take this node's place, and say from then on that it is there.
 
-    def _assemble(self, attempt: int) -> str:
-        """Wait until all nodes are there; return who is missing otherwise. Node 0 decides for all."""
-        key, timeout_s = f"{attempt}/joined", self._config.join_timeout_s
-        if self._config.node_rank != 0:
-            return self.store.get(key, timeout_s + _FAREWELL_S).decode()[1:]
-        try:
-            self.store.wait(self._keys(attempt), timeout_s)
-            answer = ""
-        except DistTimeoutError:
-            answer = self._missing(self._keys(attempt))
-        self.store.set(key, f"={answer}")
-        return answer
+        Raises:
+            LaunchError: Another launcher has the place.
+        """
+        config, key = self._config, self._keys(attempt)[self._config.node_rank]
+        mine = {"node": config.node_rank, "host": socket.gethostname(), "pid": os.getpid(), "terms": _terms(config)}
+        mine |= {"nproc": config.nproc_per_node, "store": store_port}
+        found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
+        if found != mine:
+            raise LaunchError(ExitCode.USAGE, _two_launchers(str(found["host"]), config.node_rank))
+        if self._presence is None:
+            self._presence = Presence(self.store, config.node_rank, config.nnodes, self._silence_s)
+
+    def _assemble(self, attempt: int) -> tuple[int, str]:
+        """Wait until all nodes are there; return the exit code and the reason if they cannot begin.
+
+        Node 0 decides for all, unless another node has found before that it was started differently.
+        """
+        keys, joined = self._keys(attempt), f"{attempt}/joined"
+        if self._config.node_rank == 0:
+            self._decide(joined, *self._gather(keys, joined))
+        else:
+            both = [keys[0], keys[self._config.node_rank]]
+            claims = self._await(lambda wait_s: self.store.multi_get(both, wait_s), _ANSWER_S)
+            if difference := _difference(claims or []):
+                self._decide(joined, ExitCode.USAGE, difference)
+        patience_s = self._config.join_timeout_s + _FAREWELL_S
+        answer = self._await(lambda wait_s: self.store.get(joined, wait_s), patience_s)
+        if answer is None:
+            return ExitCode.NODE_LOST, self._tell(self._lost() or Loss(0, "its launcher does not say who has joined"))
+        code, text = json.loads(answer)
+        return int(code), str(text)
+
+    def _decide(self, joined: str, code: int, text: str) -> None:
+        self.store.compare_set(joined, b"", json.dumps([int(code), text]).encode())
+
+    def _gather(self, keys: list[str], joined: str) -> tuple[int, str]:
+        """On node 0, wait for all claims; return the exit code and the reason if they cannot begin."""
+
+        def claims(wait_s: float) -> list[bytes]:
+            try:
+                return self.store.multi_get(keys, wait_s)
+            except DistTimeoutError:
+                if self.store.check([joined]):
+                    return []  # another node has decided
+                raise
+
+        found = self._await(claims, self._config.join_timeout_s)
+        if found is not None:
+            assert self._presence is not None
+            self._presence.complete = bool(found)
+            return ExitCode.USAGE, _difference(found)
+        lost = self._lost()
+        return (ExitCode.NODE_LOST, self._tell(lost)) if lost else (ExitCode.NODE_MISSING, self._missing(keys))
+
+    def _await(self, step: Callable[[float], _T], timeout_s: float) -> _T | None:
+        """Return what a wait of the store does; None when the time is up, or a launcher is gone that it may be for."""
+        deadline = Deadline(timeout_s)
+        while True:
+            try:
+                return step(min(_LOOK_S, deadline.remaining()))
+            except DistTimeoutError:
+                if deadline.expired() or self._lost() is not None:
+                    return None
+
+    def _lost(self) -> Loss | None:
+        return self._presence.lost if self._presence is not None else None
+
+    def _tell(self, lost: Loss) -> str:
+        return f"node {lost.node_rank} is lost: {lost.text} ({self._place})"
 
     def verdicts(self, attempt: int) -> Verdicts:
         """Return what tells how an attempt ends."""
-        return Verdicts(self.store, self._config, attempt)
+        return Verdicts(self.store, self._config, attempt, self._hosts, self._lost)
 
     def _missing(self, keys: list[str]) -> str:
         lacking = [str(node) for node, key in enumerate(keys) if not self.store.check([key])]
-        self._joined = len(keys) - len(lacking)
         nodes = f"node {lacking[0]} has" if len(lacking) == 1 else f"nodes {', '.join(lacking)} have"
         return (
             f"{nodes} not joined at {self._place} within {self._config.join_timeout_s:g} s; start `rankwise run "
             f"--nnodes {self._config.nnodes} --node-rank {lacking[0]} ...` there"
         )
+
+
+def _terms(config: LaunchConfig) -> dict[str, Any]:
+    """Return what must be the same on all nodes, by its name."""
+    kind = ["-m"] * config.module + ["--no-python"] * config.no_python
+    return {
+        "the version of rankwise": __version__,
+        "--nnodes": config.nnodes,
+        "--max-restarts": config.max_restarts,
+        "the command": shlex.join([*kind, *config.command]),
+    }
+
+
+def _difference(claims: Sequence[bytes]) -> str:
+    """Say in what a node was started otherwise than node 0, "" if none was."""
+    first, *others = map(json.loads, claims or [b"{}"])
+    for other in others:
+        for name, value in first["terms"].items():
+            found = other["terms"].get(name)
+            if found != value:
+                where = f"{value} on node 0 ({first['host']}) and {found} on node {other['node']} ({other['host']})"
+                return f"the launchers were started differently: {name} is {where}"
+    return ""
 
 
 def _two_launchers(host: str, node_rank: int) -> str:
@@ -166,8 +258,15 @@ class Verdicts:
         killed: Whether a second signal to a launcher has asked that all ranks be killed.
     """
 
-    def __init__(self, store: TCPStore, config: LaunchConfig, attempt: int) -> None:
-        self._store, self._config, self._attempt = store, config, attempt
+    def __init__(
+        self,
+        store: TCPStore,
+        config: LaunchConfig,
+        attempt: int,
+        hosts: Sequence[str],
+        lost: Callable[[], Loss | None],
+    ) -> None:
+        self._store, self._config, self._attempt, self._hosts, self._lost = store, config, attempt, hosts, lost
         self._key = f"{attempt}/verdict"
         #: One for each node: a node that stops waiting says so to itself alone.
         self._kill_keys = [f"{attempt}/kill/{node}" for node in range(config.nnodes)]
@@ -236,9 +335,16 @@ class Verdicts:
             try:
                 return self._store.get(key, _LOOK_S)
             except DistTimeoutError:
-                continue
+                lost = self._lost()
             except (DistError, OSError) as error:
-                text = f"the launcher of node 0 is gone: {error}"
-                self.current = self.current or Verdict(False, 0, self._config.master_addr, ExitCode.NODE_LOST, text)
+                lost = self._lost() or Loss(0, f"its launcher is gone: {error}")
+            if lost is not None and lost.node_rank == 0:
+                self.current = self.current or self._of(lost)
                 break
+            if lost is not None:
+                self._give(self._of(lost))  # as node 0, for all
         return None
+
+    def _of(self, lost: Loss) -> Verdict:
+        host = self._hosts[lost.node_rank]
+        return Verdict(False, lost.node_rank, host, ExitCode.NODE_LOST, lost.text, lost=True)

@@ -59,10 +59,11 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
     which = f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says"
     _both(group, "--node-rank", type=int, metavar="R", help=which)
-    address = "the address of node 0; default 127.0.0.1 on a single node, on several what PET_MASTER_ADDR, Slurm or a "
-    _both(group, "--master-addr", metavar="ADDR", help=address + "LeaderWorkerSet says")
-    port = "where the ranks meet; default a free port on a single node, on several what PET_MASTER_PORT says, or one "
-    port += "derived from the job's name where the cluster tells it. On several, the launchers use the next one too"
+    told = "default {} on a single node, on several what PET_{} or {} says, or "
+    address = "the address of node 0; " + told.format("127.0.0.1", "MASTER_ADDR", "MASTER_ADDR")
+    _both(group, "--master-addr", metavar="ADDR", help=address + "Slurm or a LeaderWorkerSet")
+    port = "where the ranks meet; " + told.format("a free port", "MASTER_PORT", "MASTER_PORT")
+    port += "one derived from the job's name where the cluster tells it. On several, the launchers use the next one too"
     _both(group, "--master-port", type=int, metavar="PORT", help=port)
     group.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
     wait = "how many seconds to wait for the launchers of the other nodes; default 300"
@@ -229,7 +230,7 @@ _ANSWERS = {
     "--duplicate-stdout-filters": _FILTERS,
     "--duplicate-stderr-filters": _FILTERS,
     "--numa-binding": "start each rank with numactl: rankwise run --no-python ... numactl ...",
-    "--signals-to-handle": "SIGINT, SIGTERM and SIGHUP end the job; others are for the ranks alone",
+    "--signals-to-handle": "SIGINT, SIGTERM and SIGHUP end the job; SIGUSR1, SIGUSR2 and the like go to the ranks",
     "--use-agent-store": "at the master's port rank 0 serves a store; that of rankwise's groups the launcher serves",
 }
 #: What makes no difference here, and why.

@@ -9,15 +9,25 @@ from collections.abc import Callable
 from functools import partial
 
 from rankwise.errors import DistError
+from rankwise.network.secret import to_hand_down
 
-__all__ = ["cores", "die_with_parent", "hand_down", "require_folder", "require_processes"]
+__all__ = [
+    *("MOST_PROCESSES", "cores", "die_with_parent", "hand_down", "require_folder", "require_processes", "too_many"),
+]
 
+#: More processes on a machine, or nodes of a job, are a typing mistake: they would end it before they have begun.
+MOST_PROCESSES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 
 
 def cores() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def too_many(what: str, count: int) -> str:
+    """Say that there are more of them than there can be."""
+    return f"at most {MOST_PROCESSES} {what} can be started, not {count}"
 
 
 def require_processes() -> None:
@@ -69,5 +79,5 @@ def hand_down(secret: bytes) -> int:
     else:
         with tempfile.TemporaryFile() as file:  # which has no name, and is gone with its last descriptor
             descriptor = os.dup(file.fileno())
-    os.write(descriptor, secret)
+    os.write(descriptor, to_hand_down(secret))
     return descriptor

@@ -21,7 +21,7 @@ from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.environment import Layout, job_environment
 from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report
 from rankwise_launch.guarding import Guard
-from rankwise_launch.interrupts import Interrupts
+from rankwise_launch.interrupts import Interrupts, without_ranks
 from rankwise_launch.job_store import JobStore
 from rankwise_launch.nodes import Nodes
 from rankwise_launch.output import Console
@@ -47,6 +47,7 @@ def run(config: LaunchConfig) -> int:
         _check_system()
         check_command(config)
         with ExitStack() as stack:
+            stack.enter_context(without_ranks())
             code = _Job(config, stack, console).run()
         console.finish()
         return code
@@ -170,7 +171,8 @@ class _Job:
                 return exit_code(outcome.failed, outcome.workers)
         if elsewhere is None or elsewhere.success:
             return 0
-        self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) ended the job: {elsewhere.text}")
+        what = "is lost" if elsewhere.lost else "ended the job"
+        self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) {what}: {elsewhere.text}")
         return elsewhere.exit_code
 
 

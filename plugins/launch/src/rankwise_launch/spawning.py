@@ -22,7 +22,7 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.launch import ProcessException, ProcessExitedException, ProcessRaisedException, SpawnContext
 from rankwise.network import secret
 from rankwise.network.interface import at_free_port
-from rankwise_launch.processes import die_with_parent, hand_down, require_processes
+from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, hand_down, require_processes, too_many
 
 __all__ = ["SpawnedProcesses", "run_child", "start"]
 
@@ -105,6 +105,8 @@ def start(
     """Call a function in new processes, and return what waits for them; see `rankwise.spawn`."""
     if nprocs < 1:
         raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
+    if nprocs > MOST_PROCESSES:
+        raise ValueError(f"spawn: {too_many('processes', nprocs)}")
     require_processes()
     _check_function(fn, start_method)
     keep_standard()
@@ -181,7 +183,9 @@ def _in_main_thread() -> bool:
 def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
     """Return the variables that all processes share, and the job secret to give them, if it is for us to do so."""
     mine = secret.load()
-    if any(os.environ.get(name) for name in _JOB_VARIABLES):
+    # What a launcher has told a rank above this process is not for those that are started here.
+    is_told = not secret.is_withheld(os.environ) and any(os.environ.get(name) for name in _JOB_VARIABLES)
+    if is_told:
         # The program arranges for itself. A descriptor is not inherited by a new process, so the secret is passed on.
         return {}, mine
     port = at_free_port(_probe)

@@ -157,9 +157,14 @@ class Worker:
         self.process.poll()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process and all of its group."""
+        """Tell the process and all of its group to end, by a signal."""
         if self._group_is_there:
             self.stopped = self.stopped or self._status() is None
+            self.send(number)
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process and all of its group."""
+        if self._group_is_there:
             try:
                 os.killpg(self.pid, number)
             except (ProcessLookupError, PermissionError):

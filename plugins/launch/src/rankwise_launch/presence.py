@@ -1,0 +1,145 @@
+"""Whether the launchers of all nodes are there: each says so again and again, and notices whose word is missing.
+
+Node 0, which serves their store, looks after all others, and these after node 0. When that is lost they close the
+store, so that none waits for an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, NamedTuple
+
+from rankwise.backends import start_thread
+from rankwise.errors import DistError, DistTimeoutError
+from rankwise_launch.config import ExitCode, LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rankwise.store import TCPStore
+
+__all__ = ["Loss", "Presence", "silence_s"]
+
+#: How often each launcher says that it is there; with more nodes than so many a second more rarely.
+_EVERY_S, _NODES_A_SECOND = 0.5, 500
+#: How long none may have been heard of, and how often each says its word in that time at least.
+_SILENCE_S, _WORDS = 5.0, 5
+_LIMIT = "RANKWISE_HEARTBEAT_LIMIT_S"
+#: How many intervals a look may count for: one that took longer was suspended itself, and says nothing of the others.
+_LATE = 2
+_NOT_YET, _LEFT = b"0", b"left"
+
+
+class Loss(NamedTuple):
+    """A launcher that is there no more."""
+
+    node_rank: int
+    text: str
+
+
+def silence_s() -> float:
+    """Return how long nothing may be heard of a launcher: as long as of a rank, if that is set; 0 means for ever.
+
+    Raises:
+        LaunchError: What is set is no number.
+    """
+    text = os.environ.get(_LIMIT)
+    try:
+        limit_s = float(text) if text else _SILENCE_S
+    except ValueError:
+        raise LaunchError(ExitCode.USAGE, f"{_LIMIT} is {text!r}, but must be a number of seconds") from None
+    return limit_s if limit_s > 0 else float("inf")
+
+
+class Presence:
+    """This launcher's word, and its look at the others.
+
+    Args:
+        store: Where the launchers meet; this one has taken its place.
+        node_rank: Which node this is.
+        nnodes: How many there are.
+        limit_s: How long nothing may be heard of one.
+
+    Attributes:
+        lost: The first that was found to be gone.
+        complete: Whether all nodes have come, so that one that has said nothing yet is missed too.
+    """
+
+    def __init__(self, store: TCPStore, node_rank: int, nnodes: int, limit_s: float) -> None:
+        self.lost: Loss | None = None
+        self.complete = False
+        self._node_rank = node_rank
+        self._every_s = max(min(_EVERY_S, limit_s / _WORDS), nnodes / _NODES_A_SECOND)
+        self._limit_s = max(limit_s, _WORDS * self._every_s)
+        self._store = store.view(self._every_s)
+        self._keys = [f"present/{node}" for node in range(nnodes)]
+        self._said = [_NOT_YET] * nnodes
+        self._silent_s = [0.0] * nnodes
+        if node_rank == 0:
+            for key in self._keys:
+                store.compare_set(key, b"", _NOT_YET)  # some have come already, and one may have left
+        else:
+            store.add(self._keys[node_rank], 1)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankwise presence", daemon=True)
+        start_thread(self._thread)
+
+    def leave(self) -> None:
+        """Say that this launcher comes to its end."""
+        self._closing.set()
+        self._thread.join()
+        self._store.set(self._keys[self._node_rank], _LEFT)
+
+    def await_others(self, within_s: float) -> None:
+        """On node 0, wait until all others that have come have left, or are lost."""
+        end = monotonic() + within_s
+        while any(self._stay()) and monotonic() < end:
+            sleep(0.02)
+
+    def _stay(self) -> Iterator[bool]:
+        away = (_LEFT,) if self.complete else (_NOT_YET, _LEFT)
+        for node, word in enumerate(self._store.multi_get(self._keys)):
+            is_lost = self.lost is not None and self.lost.node_rank == node
+            yield node != 0 and word not in away and not is_lost
+
+    def _run(self) -> None:
+        looked_at = monotonic()
+        while not self._closing.wait(self._every_s) and self.lost is None:
+            try:
+                heard = self._hear_all() if self._node_rank == 0 else self._speak()
+            except (DistError, OSError) as error:
+                self._lose(0, f"its launcher is gone: {error}")
+                return
+            now = monotonic()
+            self._judge(heard, min(now - looked_at, _LATE * self._every_s))
+            looked_at = now
+
+    def _speak(self) -> dict[int, bool]:
+        """Say that this launcher is there; return whether node 0 has answered."""
+        try:
+            self._store.add(self._keys[self._node_rank], 1)
+        except DistTimeoutError:
+            return {0: False}
+        return {0: True}
+
+    def _hear_all(self) -> dict[int, bool]:
+        """Return which of the nodes that have come have said something new."""
+        before, self._said = self._said, self._store.multi_get(self._keys)
+        words = enumerate(zip(before, self._said, strict=True))
+        return {node: old != new for node, (old, new) in words if node != 0 and (self.complete or new != _NOT_YET)}
+
+    def _judge(self, heard: dict[int, bool], passed_s: float) -> None:
+        for node, is_new in heard.items():
+            self._silent_s[node] = 0.0 if is_new else self._silent_s[node] + passed_s
+            if self._said[node] == _LEFT:
+                self._lose(node, "its launcher has ended")
+            elif self._silent_s[node] > self._limit_s:
+                text = f"nothing has been heard of its launcher for {self._limit_s:g} s"
+                self._lose(node, f"{text}; it, its host or the network is gone")
+
+    def _lose(self, node: int, text: str) -> None:
+        self.lost = self.lost or Loss(node, text)
+        if node == 0:
+            self._store.close()

@@ -1,0 +1,107 @@
+"""What signals do to `rankwise run`: those that end it, those that are its ranks', and those that it is to ignore."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.command_line import Launcher
+from tests.core import launch_programs as programs
+from tests.core.launch_programs import ranks_of
+from tests.processes import wait_until
+
+from rankwise.basics.process_end import process_stat
+from rankwise_launch.interrupts import ENDING, FOR_RANKS, SUSPENDING
+
+TIMEOUT_S = 30
+#: By when a launcher has ended that is told so while it starts ranks.
+LEEWAY_S = 5.0
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Launcher:
+    return Launcher(tmp_path, TIMEOUT_S)
+
+
+def came(launcher: Launcher, pattern: str, count: int) -> bool:
+    """Tell whether so many files come."""
+    return wait_until(lambda: len(list(launcher.folder.glob(pattern))) == count, TIMEOUT_S)
+
+
+@pytest.mark.parametrize("preload", [[], ["--preload", "json"]], ids=["started", "forked"])
+def test_signals_that_are_for_ranks_reach_each_of_them_and_the_job_goes_on(
+    launcher: Launcher, preload: list[str]
+) -> None:
+    """As those by which schedulers announce a preemption."""
+    with launcher.start("-n", "2", *preload, *ranks_of(programs.note_signals, *map(int, FOR_RANKS))) as process:
+        assert came(launcher, "ready-*", 2)
+        for number in FOR_RANKS:
+            process.send_signal(number)
+            assert came(launcher, f"got-*-{int(number)}", 2), number
+        (launcher.folder / "end").touch()
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    got = " ".join(str(int(number)) for number in FOR_RANKS)
+    assert sorted(out.splitlines()) == [f"[{rank}]: {got}" for rank in (0, 1)]
+
+
+@contextmanager
+def ignoring(launcher: Launcher, numbers: tuple[signal.Signals, ...], *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a launcher with some signals ignored, as nohup does."""
+    names = " ".join(number.name.removeprefix("SIG") for number in numbers)
+    command = shlex.join([sys.executable, "-m", "rankwise", "run", *words])
+    variables = {**launcher.environment, "PYTHONPATH": os.pathsep.join(launcher.path)}
+    with subprocess.Popen(
+        ["sh", "-c", f"trap '' {names}; exec {command}"],
+        cwd=launcher.folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_signals_that_are_ignored_when_the_launcher_starts_stay_ignored(launcher: Launcher) -> None:
+    numbers = (*ENDING, *FOR_RANKS, *SUSPENDING)
+    with ignoring(launcher, numbers, "-n", "2", *ranks_of(programs.note_signals)) as process:
+        assert came(launcher, "ready-*", 2)
+        for number in numbers:
+            process.send_signal(number)
+        (launcher.folder / "end").touch()
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_suspended_launcher_has_its_ranks_wait_until_it_goes_on(launcher: Launcher) -> None:
+    def all_are(state: str) -> bool:
+        return wait_until(lambda: {process_stat(pid)[0] for pid in pids} <= set(state), TIMEOUT_S)
+
+    with launcher.start("-n", "2", *ranks_of(programs.note_signals)) as process:
+        assert came(launcher, "ready-*", 2)
+        pids = [process.pid, *(int(path.read_text()) for path in launcher.folder.glob("ready-*"))]
+        process.send_signal(signal.SIGTSTP)
+        assert all_are("T")
+        process.send_signal(signal.SIGCONT)
+        assert all_are("RS")
+        (launcher.folder / "end").touch()
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("then", "code"), [("", 143), ("exit 3", 3)], ids=["signal", "failure"])
+def test_what_happens_while_ranks_are_started_is_seen_between_two_of_them(
+    launcher: Launcher, then: str, code: int
+) -> None:
+    with launcher.start("-n", "60000", "--no-python", "sh", "-c", f"touch started; {then}") as process:
+        assert came(launcher, "started", 1)
+        if not then:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LEEWAY_S)
+    assert process.returncode == code
