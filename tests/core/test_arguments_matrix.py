@@ -1,6 +1,7 @@
 """Every argument of every call of a group with every odd value, the same on all ranks: all refuse it, or none.
 
-All that refuse it say so in one sentence. The sentence names the call, and an argument. Where no rank refuses it, all of them have made the call, and ended it.
+All that refuse it say so in one sentence, which names the call and an argument. Where no rank refuses it, all of them
+have made the call, and ended it.
 """
 
 from __future__ import annotations

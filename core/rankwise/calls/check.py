@@ -286,20 +286,20 @@ def any_reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
 
 def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceOp:
     """Return `value` if it is a reduce op that can be done on `array`, factor and all."""
-    value = any_reduce_op(group, op, value)
-    if value.factor is None and value.name != "PREMUL_SUM":
-        return value
-    factor = value.factor
+    reduction = any_reduce_op(group, op, value)
+    if reduction.factor is None and reduction.name != "PREMUL_SUM":
+        return reduction
+    factor = reduction.factor
     if not isinstance(factor, (int, float, complex, np.number)) or isinstance(factor, np.timedelta64):
         raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {shown(factor)}")
     if isinstance(factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
         raise TypeError(f"{_where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
-    if value.defined_for(array.dtype):  # else the capability table refuses it, and says what can be done
+    if reduction.defined_for(array.dtype):  # else the capability table refuses it, and says what can be done
         try:
-            value.scale(array.dtype)
+            reduction.scale(array.dtype)
         except OverflowError as error:
             raise ValueError(f"{_where(group, op, 'op')}: the factor is too large for {array.dtype}") from error
-    return value
+    return reduction
 
 
 def tag(group: ProcessGroup, op: str, value: Any) -> int:
