@@ -150,11 +150,12 @@ def test_detail_names_the_odd_rank_on_every_rank(fine):
     fine(3, "mismatch.py", RANKWISE_DEBUG="detail")
 
 
-def test_survivors_of_a_dead_rank_go_on(mpiexec, library):
+@pytest.mark.parametrize("size", [3, 5])
+def test_survivors_of_a_dead_rank_all_name_it_and_go_on(mpiexec, library, size):
     if "Open MPI" not in library:
         pytest.skip("this MPI library has no ULFM")
-    done = mpiexec(3, "survivors.py", options=("--with-ft", "ulfm"))
-    assert done.stdout.count("fine") == 2, f"{done.stdout}\n{done.stderr}"
+    done = mpiexec(size, "survivors.py", options=("--with-ft", "ulfm"))
+    assert done.stdout.count("fine") == size - 1, f"{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("variables", [{}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}])

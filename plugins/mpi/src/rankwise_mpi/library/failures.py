@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError, UnsupportedOperationError
 
-__all__ = ["ERRORS", "error_class_name", "translate"]
+__all__ = ["ERRORS", "error_class_name", "is_revoked", "translate"]
 
 _MISUSE = "report this: the backend should not have asked for that"
 _LIMIT = "the library cannot take so much at once"
@@ -50,7 +50,12 @@ ERRORS: dict[str, tuple[type[DistError], str]] = {
 }
 
 
-def translate(error: MPI.Exception, where: str, died: tuple[int, str] = (-1, "an unknown host")) -> DistError:
+def is_revoked(error: MPI.Exception) -> bool:
+    """Tell whether an exception says that another rank has ended all that is pending on the communicator."""
+    return error_class_name(error.Get_error_class()) == "ERR_REVOKED"
+
+
+def translate(error: MPI.Exception, where: str, died: tuple[int, str] | None = None) -> DistError:
     """Return what an exception of mpi4py is in our error tree.
 
     Args:
@@ -61,8 +66,8 @@ def translate(error: MPI.Exception, where: str, died: tuple[int, str] = (-1, "an
     name = error_class_name(error.Get_error_class())
     kind, advice = ERRORS.get(name, (DistBackendError, _LIBRARY))
     said = " ".join(error.Get_error_string().split())
-    if kind is PeerDiedError:
-        return PeerDiedError(*died, f"noticed in {where}: {said}")
+    if kind is PeerDiedError or (died is not None and is_revoked(error)):
+        return PeerDiedError(*(died or (-1, "an unknown host")), f"noticed in {where}: {said}")
     return kind(f"{where}: {name}: {said}" + (f"; {advice}" if advice else ""))
 
 

@@ -189,14 +189,14 @@ class Process:
                 "(RANKWISE_MPI_THREADS=multiple, or mpi4py.rc.thread_level) to call from several"
             )
 
-    def who_died(self, comm: MPI.Intracomm, global_ranks: Sequence[int]) -> tuple[int, str]:
-        """Return global rank and host of a member that has died, as far as that is known."""
+    def who_died(self, comm: MPI.Intracomm, global_ranks: Sequence[int]) -> tuple[int, str] | None:
+        """Return global rank and host of a member that has died, if that is known of one."""
         if not self.survives_deaths:
-            return -1, "an unknown host"
+            return None
         gone = [global_ranks[rank] for rank in ulfm.failed_ranks(comm)]
         if not gone and self._base is not None:
             gone = [rank for rank in ulfm.failed_ranks(self._base) if rank in global_ranks]
-        return (gone[0], self.host_of(gone[0])) if gone else (-1, "an unknown host")
+        return (gone[0], self.host_of(gone[0])) if gone else None
 
     def host_of(self, rank: int) -> str:
         """Return the host of a global rank."""
