@@ -169,5 +169,9 @@ def test_ranks_from_elsewhere_warn(mpiexec):
     assert "this is rank 1 of 2; the arguments rank=7" in done.stderr
 
 
+def test_a_group_is_made_while_other_ranks_wait_in_mpi4py(fine):
+    fine(4, "beside_mpi4py.py")
+
+
 def test_groups_outside_of_the_world_are_made_of_mpis_ranks(fine, tmp_path):
     fine(3, "outside.py", str(tmp_path / "store"))

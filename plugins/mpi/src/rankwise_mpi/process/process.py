@@ -103,6 +103,7 @@ class Process:
                 if self._steps is None:
                     self._steps = Steps(base_steps(), f"init_process_group on rank {self.rank}")
                 made = self._steps.finish(timeout_s)
+                _duplicate_mpi4pys(self._mpi.COMM_WORLD)
                 self._near, self._hosts = made.near, made.hosts
                 if len(self._near) > (os.cpu_count() or 1):
                     self.shares_cores = True
@@ -209,6 +210,15 @@ class Process:
         self.let_go()
         if self.initialised_here:
             self._mpi.Finalize()
+
+
+def _duplicate_mpi4pys(world: MPI.Intracomm) -> None:
+    """Have mpi4py make, now that all ranks are here, the duplicate that its lower-case collectives travel on.
+
+    In the first of them it holds the interpreter until all ranks have come, so that on rank 0 no thread would serve the
+    store, which other ranks may need before they come.
+    """
+    world.allreduce(0)
 
 
 _process: list[Process] = []
