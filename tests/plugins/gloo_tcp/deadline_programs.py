@@ -26,7 +26,7 @@ CALL_S = 25.0
 
 
 class _Watch:
-    """Notes in which ways C leaves calls to Python, and whether it hands over their time-outs, then one deadline each."""
+    """Notes in which ways C leaves calls to Python, and whether it hands over their time-out, then one deadline."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self.ways: set[str] = set()
@@ -107,11 +107,11 @@ def left_to_python(between_hosts: bool) -> tuple[list[str], list[str], list[str]
 
 def _late(calls: dict[str, Callable[..., object]], store: Any, between_hosts: bool) -> Iterator[str]:
     """Make calls late, and long ones late once more in their middle."""
-    before = ""
+    now, last = [""], ""
     for name, call in calls.items():
-        if between_hosts and name.startswith("long") and not before.startswith("long"):
-            in_the_middle(lambda: store.wait([f"{before} 2"], timeout=CALL_S))
-        before = name
+        if between_hosts and name.startswith("long") and not last.startswith("long"):
+            in_the_middle(lambda: store.wait([f"{now[0]} 2"], timeout=CALL_S))
+        now[0] = last = name
         store.wait([f"{name} 1"], timeout=CALL_S)
         yield end_of(partial(call, timeout=CALL_S))
     dist.destroy_process_group()
