@@ -28,8 +28,8 @@ __all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
 #: alone promises room for them.
 _LOTS_NBYTES, _PIECE_NBYTES = 64 << 10, 512 << 10
 _MAY_DOZE = sys.platform == "linux"
-#: How many pieces go out before the other direction has its turn, and whoever wants the engine's lock: to seal one takes
-#: as long as to send several.
+#: How many pieces go out before the other direction has its turn, and whoever wants the engine's lock: to seal one
+#: takes as long as to send several.
 _SENDS_A_TURN, _SEALED_A_TURN = 8, 1
 #: The longest message that goes over a socket as one piece of bytes, and is looked for without a request.
 SMALL_NBYTES = 8 << 10
