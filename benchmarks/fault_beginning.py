@@ -27,9 +27,10 @@ __all__ = ["begun"]
 _PATIENCE_S, _STOPPED_S = 0.5, (0.05, 2.0)
 #: After which word of a rank, and within how long, it is hurt: as ranks meet, and as they connect.
 _MOMENTS_S = (("starts", 0.8), ("has met", 0.03), ("has met", 0.1))
-#: The time-outs of both groups, and after how long a job has to be done. A rank that is interrupted before it has met
-#: the others is waited for: nobody knows of it, and its process lives.
-_TIMEOUTS_S, _DONE_S = (5.0, 40.0), 60.0
+#: The time-out of the group, that of the next one, and after how long a job has to be done. A rank that is interrupted
+#: before it has met the others is waited for: nobody knows of it, and its process lives.
+_TIMEOUT_S = {"interrupted": 5.0, "stopped": 30.0, "killed": 5.0}
+_AGAIN_S, _DONE_S = 40.0, 60.0
 _SIGNALS = {"interrupted": signal.SIGINT, "stopped": signal.SIGSTOP, "killed": signal.SIGKILL}
 
 
@@ -49,7 +50,7 @@ def _hurt(how: str, chance: random.Random) -> dict[str, Any]:
     with _secret() as secret, _deaf():
         env = {"RANKWISE_GLOO_INTEGRITY": "encrypted", "RANKWISE_SECRET_FILE": secret}
         again = "" if how == "killed" else f"tcp://127.0.0.1:{free_port()}"
-        with Job(size, partial(_again, size, again), env=env, begin=_first) as job:
+        with Job(size, partial(_again, size, again), env=env, begin=partial(_first, _TIMEOUT_S[how])) as job:
             job.wait_for(word, [victim])
             time.sleep(chance.uniform(0, within_s))
             at = job.signal(victim, _SIGNALS[how])
@@ -87,27 +88,27 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _first(rank: int, size: int, port: int) -> None:
+def _first(timeout_s: float, rank: int, size: int, port: int) -> None:
     """Begin a group and make its first calls, until something is heard."""
     cards.machine = lambda: (f"host {rank}", f"host {rank}")
     vars(connecting)["_PATIENCE_S"] = _PATIENCE_S
     heard = "right"
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        _calls(rank, size, f"tcp://127.0.0.1:{port}", _TIMEOUTS_S[0])
+        _calls(rank, size, f"tcp://127.0.0.1:{port}", timeout_s)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except (KeyboardInterrupt, DistError) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         heard = f"{type(error).__name__}: {error}"
     say(first=heard)
     if dist.is_initialized():
-        dist.abort_process_group() if heard != "right" else dist.destroy_process_group()
+        dist.destroy_process_group()
 
 
 def _again(size: int, where: str, rank: int) -> None:
     """Begin another group, of which all ranks live."""
     if where:
-        _calls(rank, size, where, _TIMEOUTS_S[1])
+        _calls(rank, size, where, _AGAIN_S)
         dist.destroy_process_group()
     say(fine=True)
 

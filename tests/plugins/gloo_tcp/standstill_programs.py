@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -20,26 +21,27 @@ PATIENCE_S = 0.3
 
 
 def stand_still(step: str, number: int) -> list[float]:
-    """Connect, stopped at a step of it, and go on once the other has given up; return what calls bring.
+    """Connect, stopped at a step of it, and go on once the other waits no more; return what calls bring.
 
     Args:
         step: The method of `Outgoing` before which that rank is stopped.
         number: Before which call of it.
     """
-    pids = [0, 0]
+    pids, done = [0, 0], threading.Event()
     rank, _ = begin()
     dist.all_gather_object(pids, os.getpid(), group=dist.new_group(backend="gloo"))
     group: Any = dist.new_group()
     if rank == 1:
         _stop_before(step, number)
     else:
-        _wake_when_given_up(pids[1])
+        _wake_when_nobody_waits(pids[1], done)
     array = np.ones(3)
     if rank == 1:
         dist.send(array, 0, group=group)
     else:
         dist.irecv(array, 1, group=group).wait()  # type: ignore[union-attr]
     dist.all_reduce(array, group=group)
+    done.set()
     dist.destroy_process_group()
     return [float(number) for number in array]
 
@@ -56,12 +58,15 @@ def _stop_before(step: str, number: int) -> None:
     setattr(connecting.Outgoing, step, stopping)
 
 
-def _wake_when_given_up(pid: int) -> None:
+def _wake_when_nobody_waits(pid: int, done: threading.Event) -> None:
     vars(connecting)["_PATIENCE_S"], ended = PATIENCE_S, Acceptor.incoming_ended
 
-    def waking(acceptor: Any, incoming: Any, keep: bool = False) -> None:
-        ended(acceptor, incoming, keep)
-        if not keep:
+    def wake() -> None:
+        while not done.wait(0.05):  # again, as it may be stopped only now
             os.kill(pid, signal.SIGCONT)
+
+    def waking(acceptor: Any, incoming: Any, keep: bool = False) -> None:
+        ended(acceptor, incoming, keep)  # mostly given up; on a busy machine all may have come at once, and it stands
+        threading.Thread(target=wake, daemon=True).start()
 
     Acceptor.incoming_ended = waking  # type: ignore[method-assign]
