@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import fault_beginning
 import fault_cycles
 import fault_killing
 import fault_late
@@ -213,6 +214,22 @@ def judge_parted(found: Found, patience: float) -> tuple[Rows, bool]:
     return [row], named == len(found) and longest < 2 * limit_s * patience
 
 
+def judge_begun(found: Found, patience: float) -> tuple[Rows, bool]:
+    """Tell whether a group was lost all of whose ranks live, or a rank stood still."""
+    rows: Rows = []
+    good = True
+    for how in dict.fromkeys(one["how"] for one in found):
+        some = [one for one in found if one["how"] == how]
+        late = len(some) - sum(one["in_time"] for one in some)
+        lost = sum(not one["fine"] or (how == "stopped" and not one["whole"]) for one in some)
+        stuck = sum(not one["ended"] for one in some)
+        good = good and not lost and not stuck
+        goal = {"stopped": "the group begins", "interrupted": "the next group begins", "killed": "the others go on"}
+        told = f"{lost} lost, {stuck} stand still; {late} were hurt too late"
+        rows.append((f"a rank of an encrypted group is {how} as it begins, {len(some)} trials", goal[how], told))
+    return rows, good
+
+
 Judge = Callable[[Found, float], tuple[Rows, bool]]
 Cases = Callable[..., Iterable[Case]]
 
@@ -229,6 +246,7 @@ SCENARIOS: dict[str, tuple[Cases, Judge, int]] = {
     "confused": (fault_standing.confused, judge_confused, 1),
     "late": (fault_late.late, judge_late, 1),
     "interrupted": (fault_standing.interrupted, judge_interrupted, 1),
+    "begun": (fault_beginning.begun, judge_begun, 4),
 }
 
 

@@ -86,11 +86,11 @@ static PyObject *calls_reason(const Calls *calls, Ending ending)
     return error == NULL ? arguments_raised() : error;
 }
 
-/* Let a hook raise what all ranks raise. */
-static void calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending)
+/* Let a hook raise what all ranks raise, until the call's deadline. */
+static void calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending, PyObject *deadline)
 {
     PyObject *error = calls_reason(calls, ending);
-    PyObject *told = PyObject_CallFunction(hook, "OKO", kind, (unsigned long long)sequence, error == NULL ? Py_None : error);
+    PyObject *told = PyObject_CallFunction(hook, "OKOO", kind, (unsigned long long)sequence, error == NULL ? Py_None : error, deadline);
     if (told != NULL)
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
     Py_XDECREF(told);
@@ -263,9 +263,9 @@ static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint
         ending = plans_go(doing, &call, given);
         board_leave(calls->board);
     }
-    Py_DECREF(call.deadline);
     if (ending != DONE)
-        calls_explain(calls, hook, doing->kind, sequence, ending);
+        calls_explain(calls, hook, doing->kind, sequence, ending, call.deadline);
+    Py_DECREF(call.deadline);
     return ending == DONE;
 }
 
@@ -424,7 +424,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
     Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
-        calls_explain(calls, calls->failed, Py_None, about[SEQUENCE], ending);
+        calls_explain(calls, calls->failed, Py_None, about[SEQUENCE], ending, call.deadline);
         Py_CLEAR(records);
     }
     Py_DECREF(call.deadline);

@@ -95,18 +95,21 @@ static PyObject *swaps_state(Swap *swap, int count)
 /* Let Python go on; `misfit` tells whether something of another length has come. */
 static bool swaps_finish(Swap *swap, int count, bool *misfit)
 {
-    PyObject *state = swaps_state(swap, count);
+    PyObject *state = swaps_state(swap, count), *deadline, *lengths;
     PyObject *record = PyBytes_FromStringAndSize((const char *)swap->about, WIRE_RECORD_NBYTES);
-    PyObject *lengths = state == NULL || record == NULL ? NULL : PyObject_CallFunction(swap->wire->finish, "OOO", *swap->deadline, record, state);
-    for (int i = 0; lengths != NULL && i < count; i++) {
-        PyObject *length = PyList_CheckExact(lengths) && i < PyList_GET_SIZE(lengths) ? PyList_GET_ITEM(lengths, i) : NULL;
-        long long nbytes = length == NULL ? -1 : PyLong_AsLongLong(length);
-        *misfit = *misfit || (!swap->parcels[i].taken && nbytes != (long long)swap->parcels[i].in.length);
+    PyObject *done = state == NULL || record == NULL ? NULL : PyObject_CallFunction(swap->wire->finish, "OOO", *swap->deadline, record, state);
+    if (done != NULL && PyArg_ParseTuple(done, "OO!", &deadline, &PyList_Type, &lengths)) {
+        swaps_set_deadline(swap, Py_NewRef(deadline));
+        for (int i = 0; i < count; i++) {
+            PyObject *length = i < PyList_GET_SIZE(lengths) ? PyList_GET_ITEM(lengths, i) : NULL;
+            long long nbytes = length == NULL ? -1 : PyLong_AsLongLong(length);
+            *misfit = *misfit || (!swap->parcels[i].taken && nbytes != (long long)swap->parcels[i].in.length);
+        }
     }
     Py_XDECREF(state);
     Py_XDECREF(record);
-    Py_XDECREF(lengths);
-    return lengths != NULL && !PyErr_Occurred();
+    Py_XDECREF(done);
+    return !PyErr_Occurred();
 }
 
 /* Whether all have made the same call. */

@@ -251,7 +251,7 @@ static PyObject *tls_py_shake(Tls *tls, PyObject *Py_UNUSED(none))
     Py_END_ALLOW_THREADS
     if (result == 1 || waits)
         return PyBool_FromLong(result == 1);
-    return PyErr_Format(PyExc_ValueError, "%s", tls->why);
+    return PyErr_Format(tls->garbled ? PyExc_ValueError : PyExc_ConnectionError, "%s", tls->why);
 }
 
 static bool tls_take_function(PyObject *functions, const char *name, void *place)

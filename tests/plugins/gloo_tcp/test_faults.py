@@ -27,6 +27,7 @@ SAMPLES = {
     "late": 6,
     "interrupted": 3,
     "parted": 1,
+    "begun": 3,
 }
 
 

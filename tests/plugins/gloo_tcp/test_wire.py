@@ -188,7 +188,7 @@ def frames(guards: Any, *headers: tuple[Header, bytes]) -> bytes:
     for header, payload in headers:
         writer.put(header, memoryview(payload) if payload else None, None, b"")
         while writer.next():
-            piece = b"".join(map(bytes, writer.parts))
+            piece = b"".join(map(bytes, writer.turn()))
             out += piece
             writer.sent(len(piece))
     return bytes(out)

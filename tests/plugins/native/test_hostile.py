@@ -96,7 +96,7 @@ class Hooks:
     def unreadable(self) -> CollectiveMismatchError:
         return CollectiveMismatchError("it cannot be read", (0,))
 
-    def failed(self, kind: Any, number: int, error: BaseException | None) -> None:
+    def failed(self, kind: Any, number: int, error: BaseException | None, given: Any) -> None:
         raise error or CollectiveMismatchError("they differ", (0,))
 
     garbled, broken = unreadable, failed

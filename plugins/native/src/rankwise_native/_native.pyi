@@ -140,9 +140,9 @@ class CallHooks(Protocol):
         """Return why another rank's memory cannot be read."""
     def garbled(self) -> BaseException:
         """Return what is wrong with a rank that sends something else than its call has."""
-    def failed(self, kind: Any, number: int, error: BaseException | None, /) -> None:
-        """Raise why a call has failed; None if the calls differ."""
-    def broken(self, kind: Any, number: int, error: BaseException | None, /) -> None:
+    def failed(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> None:
+        """Raise why a call has failed; None if the calls differ. The deadline is as in `wait`."""
+    def broken(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> None:
         """Raise what all ranks raise after a public call that has failed."""
 
 class Calls:
@@ -272,7 +272,9 @@ class WireHooks(Protocol):
     # Without it.
     def pay(self) -> None: ...
     def mark(self, dtype: Any, /) -> int: ...
-    def finish(self, given: Any, record: bytes, state: list[tuple[int, Any, bool, Any]], /) -> list[int]: ...
+    def finish(
+        self, given: Any, record: bytes, state: list[tuple[int, Any, bool, Any]], /
+    ) -> tuple[Any, list[int]]: ...
     def stream(self, given: Any, trade: tuple[int, int, bool], out: Any, into: Any, rest: Any, /) -> Any: ...
     def exchange(
         self,

@@ -110,7 +110,7 @@ class MemoryChannel:
         frame = b"" if self.closed else self._writer.whole(head, data)
         if frame:
             self._writer.left(frame, 0)
-            self._put(self._writer.parts[0])
+            self._put(self._writer.turn()[0])
         return bool(frame)
 
     def end_with_rest(self, request: Message) -> None:
@@ -132,9 +132,9 @@ class MemoryChannel:
 
     def flush(self) -> None:
         while not self.closed and self._writer.next():
-            while self._writer.parts and not len(self._writer.parts[0]):
+            while self._writer.turn() and not len(self._writer.turn()[0]):
                 self._writer.sent(0)
-            if self._writer.parts and not self._put(self._writer.parts[0]):
+            if self._writer.turn() and not self._put(self._writer.turn()[0]):
                 break
 
     def push(self) -> None:

@@ -191,20 +191,25 @@ class KindHooks:
         """Return what is wrong with a rank that says it makes the same call."""
         return ProtocolError("a rank sent another number of bytes than its call has")
 
-    def failed(self, kind: CompiledKind, number: int, error: BaseException | None) -> None:
+    def failed(
+        self, kind: CompiledKind, number: int, error: BaseException | None, given: Deadline | Timeout | None
+    ) -> None:
         """Raise why a call has failed, or was not the same on all ranks.
 
         Args:
             kind: What kind of call.
             number: Its number.
             error: Why it has failed; None if the calls differ.
+            given: The call's deadline, or its time-out if it has not waited; None is the group's.
         """
-        raise error or mismatch(self._comm, kind.fingerprint, number, Deadline(self.group.timeout_s))
+        raise error or mismatch(self._comm, kind.fingerprint, number, self.deadline(given))
 
-    def broken(self, kind: CompiledKind, number: int, error: BaseException | None) -> None:
+    def broken(
+        self, kind: CompiledKind, number: int, error: BaseException | None, given: Deadline | Timeout | None
+    ) -> None:
         """Raise what all ranks raise after a public call that has failed."""
         try:
-            self.failed(kind, number, error)
+            self.failed(kind, number, error, given)
         except BaseException as reason:
             self._comm.broken_off(kind.fingerprint.op, number, reason)
             raise

@@ -10,6 +10,7 @@ import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, ReduceOp
 from rankwise_gloo_tcp.collectives import streams
+from rankwise_gloo_tcp.collectives.copying import assign
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means, alone
 from rankwise_gloo_tcp.collectives.streams import Lanes
 from rankwise_gloo_tcp.collectives.subset import Subset
@@ -71,8 +72,8 @@ class Direct:
         streams.all_reduce(between, total, op, self.deadline)
 
     def copy(self, target: Array, source: Array) -> None:
-        """Copy an array."""
-        target[...] = source
+        """Copy an array into another of the same size."""
+        assign(target, source)
 
     def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
         """Put what ranks have reduced by an op to where it belongs."""

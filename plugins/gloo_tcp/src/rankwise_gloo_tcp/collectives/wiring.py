@@ -53,14 +53,17 @@ class _Hooks(WireHooks):
 
     def finish(
         self, given: Deadline | Timeout | None, record: bytes, state: list[tuple[int, Any, bool, Any]]
-    ) -> list[int]:
-        """Go on with an exchange, and return how many bytes have come from each rank that had not sent all before.
+    ) -> tuple[Deadline, list[int]]:
+        """Go on with an exchange.
 
         Args:
             given: The call's deadline, or its time-out; None is the group's.
             record: What goes before the data.
             state: Of each other rank its number, what must still be sent, whether its message is here, and a request
                 to wait for or None.
+
+        Returns:
+            When the call must be done, and how many bytes have come from each rank that had not sent all before.
         """
         engine, deadline, opening = self._engine, self._calls.deadline(given), self._opening
         receives = {peer: opening.receive(peer) for peer, _, taken, _ in state if not taken}
@@ -68,7 +71,7 @@ class _Hooks(WireHooks):
         sends += [opening.send(peer, record, data) for peer, data, _, _ in state if data is not None]
         wait_for(engine, list(receives.values()), deadline)
         wait_for(engine, sends, deadline)
-        return [receives[peer].nbytes if peer in receives else 0 for peer, _, _, _ in state]
+        return deadline, [receives[peer].nbytes if peer in receives else 0 for peer, _, _, _ in state]
 
     def stream(
         self,

@@ -160,11 +160,11 @@ class Acceptor:
         self._drop_outgoing(peer)
         self.wanted.pop(peer, None)
 
-    def outgoing_failed(self, outgoing: Outgoing, why: str, code: int = 0) -> None:
+    def outgoing_failed(self, outgoing: Outgoing, why: str, code: int = 0, broken_off: bool = False) -> None:
         """Try again where that may help: the other may have had no time for the handshake."""
         peer = self._peers[outgoing.peer]
         peer.failures += 1
-        if "handshake" in why and peer.failures < 4:
+        if broken_off and peer.failures < 4:
             self._drop_outgoing(peer)
             self._try(peer, lambda: self._begin(peer))
         else:

@@ -1,7 +1,8 @@
 """Who may connect: a mutual challenge-response of fixed-size records, before anything else is read.
 
 The rank that connects sends a hello with both ranks and a random number. The other answers with a random number of its
-own and a proof that it knows the group's key. The connecting rank proves the same, and gets a verdict. Each proof
+own and a proof that it knows the group's key. The connecting rank proves the same, and gets a verdict, by which the
+connection stands. One that is to be encrypted is so before that, and begins when a first verdict has come. Each proof
 covers both numbers and the hello, so it fits no other connection, pair of ranks, group or direction.
 """
 
@@ -21,6 +22,7 @@ __all__ = [
     "HELLO_NBYTES",
     "PROOF_NBYTES",
     "WELCOME",
+    "BrokenOffError",
     "Hello",
     "answer",
     "check_answer",
@@ -37,8 +39,12 @@ HELLO_NBYTES = _HELLO.size
 PROOF_NBYTES = 32
 ANSWER_NBYTES = _NONCE_NBYTES + PROOF_NBYTES
 
-#: The verdict: the connection stands; or the other has connected too, and its connection is the one to use.
+#: The verdicts: go on; or the other has connected too, and its connection is the one to use.
 WELCOME, CROSSED = b"W", b"X"
+
+
+class BrokenOffError(ProtocolError):
+    """The connection has ended in the midst of the handshake; the other may have had no time for it."""
 
 
 class Hello(NamedTuple):

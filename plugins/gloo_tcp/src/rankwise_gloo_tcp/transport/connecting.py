@@ -1,6 +1,7 @@
 """Connections that are being made, outgoing and incoming.
 
-The engine's loop drives both, in small steps of fixed-size records, so nobody can keep it waiting.
+The engine's loop drives both, in small steps of fixed-size records, so nobody can keep it waiting. The rank that
+listens says last, when nothing else is left to be done, whether the connection stands: so both ends agree on that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol import handshake
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.guards import Guards
+from rankwise_gloo_tcp.protocol.handshake import BrokenOffError
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import EncryptedSocket, Encryption
@@ -48,7 +50,7 @@ class HandshakeOwner(Protocol):
     def unwatch(self, sock: socket.socket) -> None:
         """Stop calling."""
 
-    def outgoing_failed(self, outgoing: Outgoing, why: str, code: int = 0) -> None:
+    def outgoing_failed(self, outgoing: Outgoing, why: str, code: int = 0, broken_off: bool = False) -> None:
         """Try again, or report it; `code` is the system's number of the error, if it has one."""
 
     def outgoing_crossed(self, outgoing: Outgoing) -> None:
@@ -87,20 +89,25 @@ class _Joining:
         Raises:
             ProtocolError: The other has closed the connection.
         """
+        piece = bytearray(nbytes - len(self._got))
         try:
-            piece = self.sock.recv(nbytes - len(self._got))
+            count = (self._encrypted or self.sock).recv_into(piece)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
-            raise ProtocolError(f"the connection broke during the handshake: {error.strerror}") from error
-        if not piece:
-            raise ProtocolError("the connection was closed during the handshake")
-        self._got += piece
+            raise BrokenOffError(f"the connection broke during the handshake: {error.strerror}") from error
+        if not count:
+            raise BrokenOffError("the connection was closed during the handshake")
+        self._got += piece[:count]
         if len(self._got) < nbytes:
             return None
         record = bytes(self._got)
         self._got.clear()
         return record
+
+    @property
+    def _encrypts(self) -> bool:
+        return not self.near and self.owner.encryption is not None
 
     def _encrypt(self, peer: int, dials: bool) -> bool:
         """Go on until the connection is encrypted, if it is to be; tell whether it is.
@@ -126,10 +133,10 @@ class _Joining:
     def _tell(self, record: bytes) -> None:
         # A few bytes into an empty buffer: they fit, or the connection is gone.
         try:
-            if self.sock.send(record) != len(record):
-                raise ProtocolError("the connection does not take a record of the handshake")
+            if (self._encrypted or self.sock).send(record) != len(record):
+                raise BrokenOffError("the connection does not take a record of the handshake")
         except OSError as error:
-            raise ProtocolError(f"the connection broke during the handshake: {error.strerror}") from error
+            raise BrokenOffError(f"the connection broke during the handshake: {error.strerror}") from error
 
     def close(self) -> None:
         """Give the socket back."""
@@ -148,7 +155,7 @@ class Outgoing(_Joining):
         self.peer, self.near = peer, near
         self._hello: handshake.Hello | None = None
         self._answer: bytes | None = None
-        self._welcome = False
+        self._may_encrypt = False
         self.begin()
 
     def begin(self) -> None:
@@ -186,7 +193,7 @@ class Outgoing(_Joining):
         try:
             self._step()
         except ProtocolError as error:
-            self.owner.outgoing_failed(self, str(error))
+            self.owner.outgoing_failed(self, str(error), broken_off=isinstance(error, BrokenOffError))
 
     def _step(self) -> None:
         if self._hello is None:
@@ -205,17 +212,20 @@ class Outgoing(_Joining):
             handshake.check_answer(self.owner.key, self._hello, record)
             self._answer = record
             self._tell(handshake.proof(self.owner.key, self._hello, record))
-        if not self._welcome:
-            verdict = self._record(1)
-            if verdict is None:
+        if self._encrypts and not self._may_encrypt:
+            self._may_encrypt = self._is_welcome()
+            if not self._may_encrypt:
                 return
-            if verdict != handshake.WELCOME:
-                self.owner.outgoing_crossed(self)
-                return
-            self._welcome = True
-        if self._encrypt(self.peer, dials=True):
+        if self._encrypt(self.peer, dials=True) and self._is_welcome():
             self.owner.unwatch(self.sock)
             self._join(self.peer, *handshake.session_keys(self.owner.key, self._hello, self._answer))
+
+    def _is_welcome(self) -> bool:
+        """Read a verdict, if it has come; tell whether that lets this rank go on."""
+        verdict = self._record(1)
+        if verdict is not None and verdict != handshake.WELCOME:
+            self.owner.outgoing_crossed(self)
+        return verdict == handshake.WELCOME
 
 
 class Incoming(_Joining):
@@ -227,7 +237,7 @@ class Incoming(_Joining):
         sock.setblocking(False)
         self._hello: handshake.Hello | None = None
         self._answer = b""
-        self._admitted = False
+        self._proven = False
         owner.watch_fd(sock, READ, self._ready)
 
     def has_timed_out(self, now: float) -> bool:
@@ -257,18 +267,23 @@ class Incoming(_Joining):
             self._hello = handshake.read_hello(record, self.owner.rank, self.owner.size, self.owner.connections)
             self._answer = handshake.answer(key, self._hello)
             self._tell(self._answer)
-        if not self._admitted:
+        if not self._proven:
             record = self._record(handshake.PROOF_NBYTES)
             if record is None:
                 return
             handshake.check_proof(key, self._hello, self._answer, record)
-            if not self.owner.admit(self._hello.source):
-                self._tell(handshake.CROSSED)
-                self.owner.incoming_ended(self)
+            self._proven = True
+            if self._encrypts and not self._welcome(self._hello.source):
                 return
-            self._tell(handshake.WELCOME)
-            self._admitted = True
-        if self._encrypt(self._hello.source, dials=False):
+        if self._encrypt(self._hello.source, dials=False) and self._welcome(self._hello.source):
             self.owner.incoming_ended(self, keep=True)
             theirs, mine = handshake.session_keys(key, self._hello, self._answer)
             self._join(self._hello.source, mine, theirs)
+
+    def _welcome(self, source: int) -> bool:
+        """Give a verdict; tell whether the other may go on."""
+        is_welcome = self.owner.admit(source)
+        self._tell(handshake.WELCOME if is_welcome else handshake.CROSSED)
+        if not is_welcome:
+            self.owner.incoming_ended(self)
+        return is_welcome

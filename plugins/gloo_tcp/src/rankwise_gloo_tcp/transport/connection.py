@@ -28,8 +28,9 @@ __all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
 #: alone promises room for them.
 _LOTS_NBYTES, _PIECE_NBYTES = 64 << 10, 512 << 10
 _MAY_DOZE = sys.platform == "linux"
-#: How many pieces go out before the other direction has its turn.
-_SENDS_A_TURN = 8
+#: How many pieces go out before the other direction has its turn, and whoever wants the engine's lock: to seal one
+#: takes as long as to send several.
+_SENDS_A_TURN, _SEALED_A_TURN = 8, 1
 #: The longest message that goes over a socket as one piece of bytes, and is looked for without a request.
 SMALL_NBYTES = 8 << 10
 
@@ -62,6 +63,7 @@ class Connection(ConnectionState):
         self.guarded = guards is not None
         self.broken = self.writing = self.deaf = self._asks = False
         self._writer = Writer(guards)
+        self._sends_a_turn = _SEALED_A_TURN if guards is not None and guards.payloads else _SENDS_A_TURN
         self.reader = Reader(partial(handler.frame, self), guards)
         self.mine, self.theirs, self.fd = self._writer.guard, self.reader.guard, sock.fileno()
         self.tls = getattr(sock, "tls", None)
@@ -155,7 +157,7 @@ class Connection(ConnectionState):
     def flush(self) -> None:
         """Send until the socket is full."""
         writer = self._writer
-        for _ in range(_SENDS_A_TURN):
+        for _ in range(self._sends_a_turn):
             if not writer.next():
                 self._watch(writing=False)
                 return

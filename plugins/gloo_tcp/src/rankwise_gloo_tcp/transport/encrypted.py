@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rankwise.errors import ProtocolError
+from rankwise_gloo_tcp.protocol.handshake import BrokenOffError
 from rankwise_gloo_tcp.transport import openssl
 
 __all__ = ["AnyContext", "CompiledSocket", "EncryptedSocket", "Encryption", "StandardSocket"]
 
+_GONE = "the connection was closed during the handshake"
 #: How much the standard library's encrypts, and takes from the socket, at a time.
 _PIECE_NBYTES = 256 << 10
 
@@ -136,6 +138,8 @@ class CompiledSocket(EncryptedSocket):
         """Go on with the handshake."""
         try:
             return self.tls.shake()
+        except ConnectionError as error:
+            raise BrokenOffError(_GONE) from error
         except ValueError as error:
             raise ProtocolError(f"the connection cannot be encrypted: {error}") from error
 
@@ -175,6 +179,8 @@ class StandardSocket(EncryptedSocket):
                 is_done = True
             except ssl.SSLWantReadError:
                 is_done = False
+            except ssl.SSLEOFError as error:
+                raise BrokenOffError(_GONE) from error
             except ssl.SSLError as error:
                 self._tell()  # the other end is to know why
                 raise ProtocolError(f"the connection cannot be encrypted: {error.reason or error}") from error
@@ -186,9 +192,9 @@ class StandardSocket(EncryptedSocket):
         data = self._go.read()
         try:
             if data and self._sock.send(data) != len(data):
-                raise ProtocolError("the connection does not take a record of the handshake")
+                raise BrokenOffError("the connection does not take a record of the handshake")
         except OSError as error:
-            raise ProtocolError(f"the connection broke during the handshake: {error.strerror}") from error
+            raise BrokenOffError(f"the connection broke during the handshake: {error.strerror}") from error
 
     # ------------------------------------------------------------------ out
 
