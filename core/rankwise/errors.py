@@ -27,6 +27,8 @@ Mistakes in arguments stay `TypeError` and `ValueError`. This module imports not
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "BackendNotFoundError",
     "BackendUnavailableError",
@@ -52,7 +54,10 @@ __all__ = [
 
 
 class DistError(RuntimeError):
-    """Base class of all errors of rankwise."""
+    """Base class of all errors of rankwise. They can be pickled and copied, with all their attributes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class DistBackendError(DistError):
@@ -93,6 +98,8 @@ class DistTimeoutError(DistError, TimeoutError):
     """
 
     waited_for: tuple[int, ...] = ()
+    #: RuntimeError's, which is found first, refuses to make what is an OSError too.
+    __new__ = TimeoutError.__new__
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message if "timed out" in message else f"timed out: {message}".rstrip(": "))
@@ -210,3 +217,11 @@ class ProcessExitedException(ProcessException):
         super().__init__(message, error_index, error_pid)
         self.args = (message, error_index, error_pid, exit_code, signal_name)
         self.exit_code, self.signal_name = exit_code, signal_name
+
+
+def _made_again(kind: type[DistError], args: tuple[Any, ...], attributes: dict[str, Any]) -> DistError:
+    """Return an error like one that was pickled or copied, without what its class does to arguments once more."""
+    error: DistError = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
