@@ -32,6 +32,9 @@ class Base:
         col.init_collective_group(size, rank, backend, name)
         return True
 
+    def make(self, actors, name):
+        rankwise_ray.create_group(actors, name)
+
     def destroy(self, name):
         col.destroy_collective_group(name)
 
