@@ -106,7 +106,10 @@ def test_chosen_workers_have_the_ranks_in_the_order_given(client: Client) -> Non
 
 @pytest.mark.parametrize(
     ("workers", "words"),
-    [(5, "5 workers are wanted, and the cluster has 4"), (["tcp://127.0.0.1:1"], "no worker tcp://127.0.0.1:1 is there")],
+    [
+        (5, "5 workers are wanted, and the cluster has 4"),
+        (["tcp://127.0.0.1:1"], "no worker tcp://127.0.0.1:1 is there"),
+    ],
 )
 def test_workers_that_do_not_come_are_named(client: Client, workers: Any, words: str) -> None:
     with pytest.raises(RuntimeError, match=words):

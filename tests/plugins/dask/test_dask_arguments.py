@@ -1,4 +1,4 @@
-"""What users give: judged in one sentence, before a cluster is asked for anything; and errors, which arrive as they are."""
+"""What users give, judged in one sentence before a cluster is asked; and errors, which arrive as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters that grow and shrink under gangs: a worker with a rank is busy for Dask, and one that is missing is waited for."""
+"""Clusters that grow and shrink under gangs: workers with ranks are busy for Dask, missing ones are waited for."""
 
 from __future__ import annotations
 
@@ -150,6 +150,7 @@ def test_the_first_cause_is_told_where_no_worker_comes_again(small: tuple[LocalC
     gang = rankwise_dask.start(client, works, "shrunk", workers=2, retries=3, placement_timeout=0.2)
     assert Event("shrunk has begun").wait(PATIENCE_S)
     cluster.scale(1)
+    until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 1)
     Event("shrunk may end").set()
     with pytest.raises(dist.PeerDiedError):
         gang.result(PATIENCE_S)

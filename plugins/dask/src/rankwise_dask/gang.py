@@ -185,19 +185,18 @@ class Gang:
 def _values(order: Order, replies: Mapping[str, Outcome | BaseException]) -> list[Any]:
     """Return what the ranks returned, or raise what was the first cause."""
     outcomes = {order.places[address]: reply for address, reply in replies.items()}
-    errors = {rank: o.load() for rank, o in sorted(outcomes.items()) if isinstance(o, Outcome) and o.failed}
-    lost = [rank for rank, outcome in sorted(outcomes.items()) if not isinstance(outcome, Outcome)]
+    ended = {rank: outcome for rank, outcome in sorted(outcomes.items()) if isinstance(outcome, Outcome)}
+    errors = {rank: outcome.load() for rank, outcome in ended.items() if outcome.failed}
+    lost = sorted(outcomes.keys() - ended.keys())
     if not errors and not lost:
-        return [outcomes[rank].load() for rank in sorted(outcomes)]
+        return [outcome.load() for outcome in ended.values()]
     # Those that only heard of it come last: of an abort, and of what follows from a rank that is lost.
     own = [rank for rank, error in errors.items() if not isinstance(error, dist.DistError)]
     if not own and lost:
         address = next(address for address, rank in order.places.items() if rank == lost[0])
         raise _lost(errors.values(), lost[0], address, outcomes[lost[0]])
     first = next(iter([*own, *_causes(errors)]))
-    outcome = outcomes[first]
-    assert isinstance(outcome, Outcome)
-    raise errors[first] from _Remote(f"on rank {first}:\n\n{outcome.traceback}")
+    raise errors[first] from _Remote(f"on rank {first}:\n\n{ended[first].traceback}")
 
 
 def _causes(errors: Mapping[int, BaseException]) -> list[int]:

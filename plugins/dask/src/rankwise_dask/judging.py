@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distributed import Client
@@ -22,9 +22,7 @@ class Terms(NamedTuple):
     placement_s: float
 
 
-def judged(
-    function: Any, backend: Any, timeout: Timeout, retries: Any = 0, placement_timeout: Timeout = 0.0
-) -> Terms:
+def judged(function: Any, backend: Any, timeout: Timeout, retries: Any = 0, placement_timeout: Timeout = 0.0) -> Terms:
     """Return the terms of a gang.
 
     Raises:

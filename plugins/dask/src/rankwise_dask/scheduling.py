@@ -1,8 +1,8 @@
 """What the scheduler does for gangs: it chooses their workers, and tells the others when one is lost.
 
 A killed worker's RPC would tell its client only once all the others had answered, and what was submitted to it as a
-task would wait for a worker of that address for ever. The scheduler knows immediately. As ranks are no tasks, it is told
-here, too, that their workers are busy, and how many are waited for.
+task would wait for a worker of that address for ever. The scheduler knows immediately. As ranks are no tasks, it is
+told here, too, that their workers are busy, and how many are waited for.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Gangs(SchedulerPlugin):  # type: ignore[misc]
 
         @wraps(own)
         def target(*args: Any, **options: Any) -> int:
-            return max(own(*args, **options), *(count for _, count in self.waiting.values()), 0)
+            return max(int(own(*args, **options)), *(count for _, count in self.waiting.values()), 0)
 
         scheduler.adaptive_target = scheduler.handlers["adaptive_target"] = target
 
