@@ -3,7 +3,6 @@
 import math
 import os
 import pickle
-import threading
 import time
 
 import numpy as np
@@ -198,7 +197,11 @@ def test_what_a_task_raises_of_ours_arrives_as_what_it_is(cluster):
     def raises(error):
         raise error
 
-    for error in (dist.DistTimeoutError("late"), dist.PeerDiedError(2, "host", "killed"), RankFailedError(1, KeyError())):
+    for error in (
+        dist.DistTimeoutError("late"),
+        dist.PeerDiedError(2, "host", "killed"),
+        RankFailedError(1, KeyError()),
+    ):
         with pytest.raises(type(error)) as told:
             cluster.get(raises.remote(error))
         assert (str(told.value.cause), vars(told.value.cause)) == (str(error), vars(error))

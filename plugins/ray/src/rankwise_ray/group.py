@@ -100,13 +100,13 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
             self._error = error
         self._come.tell()
 
-    def _create(self, store: dist.TCPStore, mark: str, timeout_s: float) -> dist.ProcessGroup:
+    def _create(self, root: dist.ProcessGroup, mark: str, timeout_s: float) -> dist.ProcessGroup:
         group = dist.ProcessGroup.create(
-            store=store,
+            parent=root,
             rank=self._rank,
             size=self._world_size,
             name=mark,
-            backend=os.environ.get("RANKWISE_RAY_BACKEND"),
+            backend=str(dist.BackendConfig(os.environ.get("RANKWISE_RAY_BACKEND"))),
             timeout=timeout_s,
             description=self._group_name,
         )
@@ -117,7 +117,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         self._come.wait()
         if self._met is not None:
             with suppress(dist.DistError):  # it had failed before, and the calls have raised that
-                leave(self._met, self._world_size)
+                leave(self._met)
 
     @property
     def _group(self) -> dist.ProcessGroup:

@@ -1,4 +1,4 @@
-"""What callers may give, judged before anything is asked of a cluster: a wrong number breaks the books of Ray's nodes."""
+"""What callers may give, judged before a cluster is asked: a wrong number breaks the books of Ray's nodes."""
 
 from __future__ import annotations
 
@@ -88,8 +88,9 @@ def needs(resources: Any) -> dict[str, float]:
 def _amount(name: str, amount: Any) -> float:
     if isinstance(amount, bool) or not isinstance(amount, Real):
         raise TypeError(f"resources: the amount of {name} must be a number, not {amount!r:.100}")
-    if not math.isfinite(amount) or amount < 0:
+    number = float(amount)
+    if not math.isfinite(number) or number < 0:
         raise ValueError(f"resources: the amount of {name} must be finite and not negative, not {amount}")
-    if name == "GPU" and amount > 1 and amount != int(amount):
+    if name == "GPU" and number > 1 and not number.is_integer():
         raise ValueError(f"resources: the amount of GPU must be a whole number if it is more than 1, not {amount}")
-    return int(amount) if amount == int(amount) else float(amount)
+    return int(number) if number.is_integer() else number
