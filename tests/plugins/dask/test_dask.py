@@ -108,14 +108,12 @@ def test_chosen_workers_have_the_ranks_in_the_order_given(client: Client) -> Non
     ("workers", "words"),
     [
         (5, "5 workers are wanted, and the cluster has 4"),
-        (0, "0 workers are wanted"),
         (["tcp://127.0.0.1:1"], "no worker tcp://127.0.0.1:1 is there"),
-        ([], "no worker"),
     ],
 )
-def test_workers_that_are_not_there_are_named(client: Client, workers: Any, words: str) -> None:
+def test_workers_that_do_not_come_are_named(client: Client, workers: Any, words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
-        rankwise_dask.run(client, total, workers=workers)
+        rankwise_dask.run(client, total, workers=workers, placement_timeout=0.2)
     assert left_on_scheduler(client) == 0
     assert no_seats(client)
 
@@ -143,8 +141,20 @@ def test_no_rank_begins_where_one_worker_keeps_no_seat(client: Client) -> None:
 
 
 def test_a_worker_named_twice_is_refused(client: Client) -> None:
-    with pytest.raises(ValueError, match="named twice"):
-        rankwise_dask.run(client, total, workers=addresses(client)[:1] * 2)
+    address = addresses(client)[0]
+    name = client.scheduler_info(n_workers=-1)["workers"][address]["name"]
+    for twice in ([address, address], [address, name]):
+        with pytest.raises(ValueError, match="named twice"):
+            rankwise_dask.run(client, total, workers=twice)
+
+
+def test_a_function_may_end_its_group_itself(client: Client) -> None:
+    def ends(group: dist.ProcessGroup) -> float:
+        found = total(group)
+        dist.destroy_process_group(group)
+        return found
+
+    assert rankwise_dask.run(client, ends) == [10.0] * 4
 
 
 def test_several_workers_of_one_process_have_a_rank_each() -> None:

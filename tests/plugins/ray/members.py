@@ -32,6 +32,9 @@ class Base:
         col.init_collective_group(size, rank, backend, name)
         return True
 
+    def make(self, actors, name):
+        rankwise_ray.create_group(actors, name)
+
     def destroy(self, name):
         col.destroy_collective_group(name)
 
@@ -91,6 +94,10 @@ class Base:
             memory = next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("rankwise")]
         return len(threads), len(os.listdir("/proc/self/fd")), memory
+
+    def costs(self):
+        """Count threads, those of compiled parts too, and descriptors."""
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
     def loaded(self, *modules):
         import sys

@@ -49,6 +49,18 @@ def test_it_can_be_refused(monkeypatch):
         arrays.to_array(read_only(np.ones(3)), written=True)
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(None, None, -2), slice(-1, None)])
+def test_memory_that_is_mapped_read_only_is_to_be_copied(tmp_path, part):
+    np.save(tmp_path / "mapped.npy", np.ones(100_000))
+    mapped = np.load(tmp_path / "mapped.npy", mmap_mode="r")[part]
+    with pytest.raises(ValueError, match=r"mapped read-only.*copy"):
+        arrays.to_array(mapped, written=True)
+    assert arrays.to_array(mapped) is mapped
+    private = np.load(tmp_path / "mapped.npy", mmap_mode="c")[part]
+    arrays.to_array(read_only(private), written=True)[...] = 7
+    assert (private == 7).all()
+
+
 def test_a_write_into_the_object_store_is_told(cluster):
     shared = cluster.get(cluster.put(np.ones(100_000)))
     with pytest.warns(UserWarning, match="object store"):

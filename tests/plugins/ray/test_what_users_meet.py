@@ -221,9 +221,40 @@ def test_an_actor_that_is_busy_is_named_and_not_waited_for_without_an_end(cluste
         rankwise_ray.destroy_group(pair, "late", timeout=1)
 
 
-@pytest.mark.parametrize("ranks", [[0, 0], [0], [1, 2]])
-def test_ranks_must_go_with_the_actors(actors, ranks):
-    with pytest.raises(ValueError, match="ranks must be 0 to 1"):
-        rankwise_ray.create_group(actors[:2], ranks=ranks)
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        *(({"ranks": ranks}, ValueError, "ranks must be 0 to 1, each once") for ranks in ([0, 0], [0], [1, 2])),
+        ({"ranks": 1.5}, TypeError, "ranks must be a sequence"),
+        *(({"ranks": [0, rank]}, TypeError, "a whole number") for rank in (1.5, True, "1", None)),
+        ({"ranks": [0, -1]}, ValueError, "at least 0"),
+        *(({"timeout": seconds}, ValueError, "timeout") for seconds in (-1, float("nan"))),
+        *(({"timeout": seconds}, TypeError, "timeout") for seconds in (True, "1")),
+        ({"name": ""}, ValueError, "name must not be empty"),
+        ({"name": 1}, TypeError, "name must be a string"),
+        ({"actors": []}, ValueError, "there are no actors"),
+        ({"actors": None}, TypeError, "actors must be a sequence"),
+        ({"actors": ["one"]}, TypeError, "handles of actors"),
+    ],
+)
+def test_arguments_are_judged_before_an_actor_is_asked(actors, monkeypatch, options, error, words):
+    monkeypatch.setattr(teams, "_call", lambda *_: pytest.fail("an actor was asked"))
+    calls = [rankwise_ray.create_group] + ([] if "ranks" in options else [rankwise_ray.destroy_group])
+    for call in calls:
+        with pytest.raises(error, match=words) as told:
+            call(**{"actors": actors[:2], **options})
+        assert "[" not in str(told.value)
     with pytest.raises(ValueError, match="one rank only"):
         rankwise_ray.create_group([actors[0], actors[0]])
+
+
+def test_no_actor_waits_for_itself(cluster, actors, fresh):
+    with pytest.raises(ValueError, match="called in the actor with rank 1, which cannot wait for itself") as told:
+        cluster.get(actors[1].make.remote(actors[:2], "with itself"))
+    assert len(str(told.value.cause)) < 300
+    cluster.get(actors[2].make.remote(actors[:2], "of others"))
+    assert sums(cluster, actors[:2], "of others") == [2, 2]
+    rankwise_ray.destroy_group(actors[:2], "of others")
+    pair = fresh(Threaded, 2)
+    cluster.get(pair[0].make.remote(pair, "of threads"))
+    assert sums(cluster, pair, "of threads") == [2, 2]

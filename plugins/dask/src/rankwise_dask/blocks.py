@@ -11,7 +11,8 @@ import dask.array as da
 from dask.core import flatten
 from distributed import Client, futures_of, get_client, wait
 
-from rankwise_dask import seats
+from rankwise.backends import Timeout
+from rankwise_dask import judging, seats
 from rankwise_dask.gang import Gang
 from rankwise_dask.orders import Order, Work
 
@@ -24,7 +25,7 @@ def map_ranks(
     *args: Any,
     client: Client | None = None,
     backend: str = "gloo",
-    timeout: float = 60.0,
+    timeout: Timeout = 60.0,
 ) -> Any:
     """Run `function(group, chunks, *args)` as a rank on each worker that holds chunks of a Dask array.
 
@@ -44,7 +45,8 @@ def map_ranks(
         A Dask array, chunked as `array` is.
 
     Raises:
-        ValueError: A rank returned arrays of other shapes.
+        TypeError: An argument is not what it must be.
+        ValueError: A number is negative, the client closed, and so on; or a rank returned arrays of other shapes.
         LookupError: A chunk has left its worker meanwhile.
         BaseException: What `run` raises.
 
@@ -56,14 +58,16 @@ def map_ranks(
         >>> rankwise_dask.map_ranks(centred, dask.array.arange(8, chunks=2)).compute()
         array([-3.5, -2.5, -1.5, -0.5,  0.5,  1.5,  2.5,  3.5])
     """
-    client = client or get_client()
+    terms, client = judging.judged(function, backend, timeout), judging.client_of(client or get_client())
+    if not isinstance(array, da.Array):
+        raise TypeError(f"map_ranks: array must be an array of Dask, not {array!r:.100}")
     array = client.persist(array)
     futures = {future.key: future for future in futures_of(array)}  # which hold the chunks until the end
     wait(list(futures.values()))
     holders = _holders(array, client.who_has(list(futures.values())))
     work = Work.of(function, args, holders)
     then = partial(_taken, client, array, holders)
-    gang = Gang(client, work, list(holders), backend, timeout, 0, then)
+    gang = Gang(client, work, list(holders), terms, then)
     try:
         return gang.result()
     except BaseException:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle  # which Dask needs anyway
 
+from rankwise.errors import PeerDiedError
 from rankwise.secret import Secret
 
 __all__ = ["Order", "Outcome", "Address", "Work", "failure", "success"]
@@ -59,6 +60,8 @@ class Outcome(NamedTuple):
 
     pickled: bytes
     traceback: str = ""
+    #: Another rank that is gone, as far as the error tells.
+    dead: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -84,4 +87,4 @@ def failure(error: BaseException) -> Outcome:
             raise TypeError
     except Exception:
         pickled = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return Outcome(pickled, text)
+    return Outcome(pickled, text, error.rank if isinstance(error, PeerDiedError) else None)

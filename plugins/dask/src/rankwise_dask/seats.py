@@ -105,7 +105,8 @@ class Seat:
             finally:
                 with self._lock:
                     self._group = None
-                dist.destroy_process_group(group)
+                if group.is_open():  # the function may have left it, as the last thing that programs do
+                    dist.destroy_process_group(group)
         finally:
             with self._lock:
                 self._store = None

@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -64,29 +65,34 @@ def _writable(array: Any) -> Any:
         )
     if array.size == 0:
         return np.empty(array.shape, array.dtype)
-    if _in_object_store(array):
+    steps = [(count - 1) * stride for count, stride in zip(array.shape, array.strides, strict=True)]
+    before, behind = -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
+    nbytes = before + behind + array.itemsize
+    at: Any = array.ctypes.data - before
+    mapped = _mapped(at, at + nbytes)
+    if any("w" not in rights for rights, _ in mapped):
+        raise ValueError(
+            "the array's memory cannot be written to, as it is mapped read-only (mmap_mode='r'); pass a copy, "
+            "`copy = numpy.array(it)`, and take the result from that"
+        )
+    if any("plasma" in path for _, path in mapped):
         warnings.warn(
             "rankwise writes into an array of Ray's object store, as Ray's own backend does; other processes of this "
             f"node that were given it see that. Copy it first; {READONLY}=refuse makes this an error",
             stacklevel=5,
         )
-    steps = [(count - 1) * stride for count, stride in zip(array.shape, array.strides, strict=True)]
-    before, behind = -sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
-    at: Any = array.ctypes.data - before
-    memory: Any = (ctypes.c_char * (before + behind + array.itemsize)).from_address(at)
+    memory: Any = (ctypes.c_char * nbytes).from_address(at)
     memory.owner = array  # which keeps the memory for as long as the view is there
     return np.ndarray(array.shape, array.dtype, memory, before, array.strides)
 
 
-def _in_object_store(array: Any) -> bool:
-    """Tell whether an array lies in memory that Ray shares between processes."""
-    at = array.ctypes.data
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                low, _, high = line.split(" ", 1)[0].partition("-")
-                if int(low, 16) <= at < int(high, 16):
-                    return "plasma" in line
-    except OSError:
-        return False
-    return False
+def _mapped(begin: int, end: int) -> list[tuple[str, str]]:
+    """Return of each mapping of memory between two addresses what may be done with it, and its file."""
+    found = []
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            where, rights, *more = line.split()
+            low, _, high = where.partition("-")
+            if int(low, 16) < end and begin < int(high, 16):
+                found.append((rights, " ".join(more[3:])))
+    return found

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import rankwise as dist
-from rankwise.backends import Ending, start_thread
+from rankwise.backends import Ending, seconds, start_thread
 from rankwise_ray.arrays import to_array
 from rankwise_ray.installed import BaseGroup
 from rankwise_ray.meeting import Joining, Met, leave
@@ -23,7 +23,7 @@ NAME = "RANKWISE"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPS = {name: getattr(dist.ReduceOp, name) for name in ("SUM", "PRODUCT", "MIN", "MAX")}
-_DEFAULT_TIMEOUT_S = 1800.0
+_TIMEOUT, _DEFAULT_TIMEOUT_S = "RANKWISE_RAY_TIMEOUT_S", 1800.0
 
 #: Where groups meet that are being made by `create_group`, by their names.
 places: dict[str, tuple[str, float | None]] = {}
@@ -58,7 +58,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         place, timeout_s = places.pop(group_name, ("", None))
         #: What `create_group` tells it from others of its name by.
         self.place = place
-        self.timeout_s = timeout_s or default_timeout_s()
+        self.timeout_s = default_timeout_s() if timeout_s is None else timeout_s
         self._meeting = Joining(group_name, rank, world_size, self._create, place)
         self._come = Ending()
         self._met: Met | None = None
@@ -100,13 +100,13 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
             self._error = error
         self._come.tell()
 
-    def _create(self, store: dist.TCPStore, mark: str, timeout_s: float) -> dist.ProcessGroup:
+    def _create(self, root: dist.ProcessGroup, mark: str, timeout_s: float) -> dist.ProcessGroup:
         group = dist.ProcessGroup.create(
-            store=store,
+            parent=root,
             rank=self._rank,
             size=self._world_size,
             name=mark,
-            backend=os.environ.get("RANKWISE_RAY_BACKEND"),
+            backend=str(dist.BackendConfig(os.environ.get("RANKWISE_RAY_BACKEND"))),
             timeout=timeout_s,
             description=self._group_name,
         )
@@ -117,7 +117,7 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
         self._come.wait()
         if self._met is not None:
             with suppress(dist.DistError):  # it had failed before, and the calls have raised that
-                leave(self._met, self._world_size)
+                leave(self._met)
 
     @property
     def _group(self) -> dist.ProcessGroup:
@@ -168,7 +168,11 @@ class RankwiseGroup(BaseGroup):  # type: ignore[misc]
 
 def default_timeout_s() -> float:
     """Return how long making a group may take, and each of its operations, unless `create_group` was told otherwise."""
-    return float(os.environ.get("RANKWISE_RAY_TIMEOUT_S", _DEFAULT_TIMEOUT_S))
+    text = os.environ.get(_TIMEOUT)
+    try:
+        return seconds(float(text)) if text else _DEFAULT_TIMEOUT_S
+    except ValueError:
+        raise ValueError(f"{_TIMEOUT} is {text!r}, but must be a number of seconds") from None
 
 
 def _op(options: Any) -> dist.ReduceOp:

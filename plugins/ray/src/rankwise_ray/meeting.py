@@ -1,5 +1,8 @@
 """How the ranks of a group find each other: rank 0's address, and the job's secret, in Ray's own key-value store.
 
+If rank 0 is in a company of as many processes, the ranks find out first whether all of them are, and make the group
+there.
+
 A key is there only while its group is being made. What a killed process has left leads nowhere: nobody listens there,
 and a rank that finds such an address looks for another.
 """
@@ -10,30 +13,30 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import ray
 
 import rankwise as dist
+from rankwise_ray import company as companies
+from rankwise_ray.company import Company
 from rankwise_ray.installed import internal_kv as kv
 
 __all__ = ["Joining", "Met", "job_secret", "leave"]
 
 _SPACE = b"rankwise"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
-#: How long rank 0 keeps the store for others that have not left yet.
-_STAY_S = 30.0
 
 #: Which meetings this process has come to last: it may be back before rank 0 has taken the key of one away.
 _joined: deque[str] = deque(maxlen=1000)
 
 
 class Met(NamedTuple):
-    """A group, and the store that it was made in."""
+    """A group, and the company that it was made in."""
 
     group: dist.ProcessGroup
-    store: dist.TCPStore
+    company: Company
 
 
 def job_secret() -> dist.secret.Secret:
@@ -53,7 +56,7 @@ class Joining:
         name: The group's name, for messages.
         rank: This rank.
         size: How many ranks there are.
-        create: Makes the group in a store, under a name that all ranks know, within so many seconds.
+        create: Makes the group from another of the same ranks, under a name that all know, within so many seconds.
         place: What tells this meeting from others of the same name; by default the job that this process belongs to.
     """
 
@@ -62,7 +65,7 @@ class Joining:
         name: str,
         rank: int,
         size: int,
-        create: Callable[[dist.TCPStore, str, float], dist.ProcessGroup],
+        create: Callable[[dist.ProcessGroup, str, float], dist.ProcessGroup],
         place: str = "",
     ) -> None:
         self._name, self._rank, self._size, self._create = name, rank, size, create
@@ -71,6 +74,8 @@ class Joining:
         self._closed = False
         self._mine = b""
         self._store: dist.TCPStore | None = None
+        #: Whether the ranks find out if they are in a company.
+        self._asks = False
 
     def come(self, timeout_s: float) -> Met:
         """Return the group, once all its ranks have come.
@@ -79,17 +84,62 @@ class Joining:
             DistError: The group cannot be made; missing ranks are named.
         """
         deadline = time.monotonic() + timeout_s
-        secret = job_secret()
+        secret, offered = job_secret(), companies.offered(self._rank, self._size)
         try:
-            mark = self._serve(secret) if self._rank == 0 else self._find(secret, deadline)
+            mark = self._serve(secret, bool(offered)) if self._rank == 0 else self._find(secret, deadline)
             assert self._store is not None
-            return Met(self._create(self._store, mark, max(0.1, deadline - time.monotonic())), self._store)
+            company = self._agree(self._store, offered, deadline) if self._asks else None
+            if company is None:
+                return self._begin(self._store, mark, deadline)
+            made = self._make(company, mark, deadline)
+            self._store.close()  # which all have read, as they have made the group
+            return made
         except BaseException:
             if self._store is not None:
                 self._store.close()
             raise
         finally:
             self._withdraw()  # a rank that comes now is of another group
+            for each in offered.values():
+                companies.leave(each)
+
+    def _agree(self, store: dist.TCPStore, offered: Mapping[str, Company], deadline: float) -> Company | None:
+        """Return a company that all ranks are in, if there is one."""
+        store.set(f"offer/{self._rank}", " ".join(offered))
+        keys = [f"offer/{rank}" for rank in range(self._size)]
+        try:
+            store.wait(keys, _left_s(deadline))
+        except dist.DistTimeoutError:
+            late = ", ".join(str(rank) for rank, key in enumerate(keys) if not store.check([key]))
+            what = f"group {self._name!r}: ranks {late} of {self._size} have not come in time"
+            raise dist.DistTimeoutError(what) from None
+        common = set.intersection(*(set(store.get(key).decode().split()) for key in keys))
+        return offered[min(common)] if common else None
+
+    def _begin(self, store: dist.TCPStore, mark: str, deadline: float) -> Met:
+        """Make a company, and the group in it."""
+        root = dist.ProcessGroup.create(
+            store=store,
+            rank=self._rank,
+            size=self._size,
+            name=f"company {mark}",
+            backend="gloo",
+            timeout=_left_s(deadline),
+            description=self._name,
+        )
+        company = Company(mark, root, store)
+        companies.enter(company)
+        try:
+            met = self._make(company, mark, deadline)
+        finally:
+            companies.leave(company)
+        with self._lock:
+            self._store = None  # the company's, which others may be in by now
+        return met
+
+    def _make(self, company: Company, mark: str, deadline: float) -> Met:
+        """Make the group in a company."""
+        return Met(company.make(lambda root: self._create(root, mark, _left_s(deadline))), company)
 
     def cancel(self) -> None:
         """Have a meeting that goes on end with an error."""
@@ -100,13 +150,14 @@ class Joining:
         if store is not None:
             store.close()
 
-    def _serve(self, secret: bytes) -> str:
+    def _serve(self, secret: bytes, asks: bool) -> str:
         address, mark = ray.util.get_node_ip_address(), secrets.token_hex(8)
         store = dist.TCPStore(address, is_master=True, secret=secret)
         with self._lock:
             self._store = store
             self._check_open()
-            self._mine = f"{address} {store.port} {mark}".encode()
+            self._asks = asks
+            self._mine = f"{address} {store.port} {mark} {asks:d}".encode()
             kv._internal_kv_put(self._key, self._mine, overwrite=True, namespace=_SPACE)
         return mark
 
@@ -124,16 +175,15 @@ class Joining:
 
     def _connect(self, found: str, secret: bytes, deadline: float) -> str:
         """Return the mark of a meeting once connected to its store; nothing if nobody is there any more."""
-        address, port, mark = found.split()
+        address, port, mark, asks = found.split()
         if mark in _joined:
             return ""
-        left_s = max(0.1, deadline - time.monotonic())
         try:
-            store = dist.TCPStore(address, int(port), timeout=left_s, secret=secret, wait_for_server=False)
+            store = dist.TCPStore(address, int(port), timeout=_left_s(deadline), secret=secret, wait_for_server=False)
         except dist.DistNetworkError:
             return ""
         with self._lock:
-            self._store = store
+            self._store, self._asks = store, asks == "1"
             self._check_open()
         _joined.append(mark)
         return mark
@@ -149,22 +199,13 @@ class Joining:
                 kv._internal_kv_del(self._key, namespace=_SPACE)
 
 
-def leave(met: Met, size: int) -> None:
-    """Leave a group; the rank that serves its store stays until all have left, or for half a minute."""
+def leave(met: Met) -> None:
+    """Leave a group, and its company if it was the last one there."""
     try:
         dist.destroy_process_group(met.group)
     finally:
-        _close(met.store, size)
+        companies.leave(met.company)
 
 
-def _close(store: Any, size: int) -> None:
-    try:
-        left = store.add("left", 1)
-        until = time.monotonic() + _STAY_S
-        while store.is_master and left < size and time.monotonic() < until:
-            time.sleep(_LONGEST_PAUSE_S)
-            left = store.add("left", 0)
-    except dist.DistError:
-        pass  # rank 0 is gone, and the store with it
-    finally:
-        store.close()
+def _left_s(deadline: float) -> float:
+    return max(0.1, deadline - time.monotonic())

@@ -11,7 +11,8 @@ import ray
 from ray.util import collective
 
 import rankwise as dist
-from rankwise.backends import Deadline
+from rankwise.backends import Deadline, Timeout
+from rankwise_ray import judging
 from rankwise_ray.group import default_timeout_s
 from rankwise_ray.names import BACKEND
 
@@ -25,7 +26,7 @@ _WAIT_S = 0.5
 
 
 def create_group(
-    actors: Sequence[Any], name: str = "default", ranks: Sequence[int] | None = None, timeout: float | None = None
+    actors: Sequence[Any], name: str = "default", ranks: Sequence[int] | None = None, timeout: Timeout | None = None
 ) -> None:
     """Make a group of actors for `ray.util.collective`, and return once all of them have met.
 
@@ -40,22 +41,21 @@ def create_group(
 
     Raises:
         DistTimeoutError: An actor was busy for too long.
-        ValueError: Ranks and actors do not go together.
+        TypeError: An argument is not what it must be.
+        ValueError: Ranks and actors do not go together, or this is one of the actors, which cannot wait for itself.
         RuntimeError: An actor has such a group already, or they do not reach each other.
         ray.exceptions.RayActorError: An actor has died.
     """
-    order = list(range(len(actors))) if ranks is None else list(ranks)
-    if not actors or sorted(order) != list(range(len(actors))):
-        raise ValueError(f"create_group: ranks must be 0 to {len(actors) - 1}, each once, not {order}")
-    if len({actor._actor_id for actor in actors}) != len(actors):
-        raise ValueError("create_group: each actor can have one rank only")
+    actors, timeout_s = _actors("create_group", actors), judging.seconds_or_none("create_group: timeout", timeout)
+    order = _order(ranks, len(actors))
+    judging.string("create_group: name", name)
     place = secrets.token_hex(8)
-    terms = len(actors), name, place, timeout, BACKEND
+    terms = len(actors), name, place, timeout_s, BACKEND
     what = f"create_group {name!r}"
     try:
         # First they all begin, and only then does one wait: an actor may have to begin with another group in between.
         joining = [_call(actor, _join, rank, *terms) for actor, rank in zip(actors, order, strict=True)]
-        limits_s = _results(joining, Deadline(timeout or default_timeout_s()), what)
+        limits_s = _results(joining, Deadline(_or_default(timeout_s)), what)
         waiting, deadline = list(actors), Deadline(max(limits_s) + _LEAVE_S)
         while waiting:
             met = _results([_call(actor, _wait, name) for actor in waiting], deadline, what)
@@ -66,7 +66,7 @@ def create_group(
         raise
 
 
-def destroy_group(actors: Sequence[Any], name: str = "default", timeout: float | None = None) -> None:
+def destroy_group(actors: Sequence[Any], name: str = "default", timeout: Timeout | None = None) -> None:
     """Have actors leave a group; those that have died have left it already.
 
     Args:
@@ -77,9 +77,44 @@ def destroy_group(actors: Sequence[Any], name: str = "default", timeout: float |
     Raises:
         DistTimeoutError: An actor was busy for too long. It leaves once it comes to it.
     """
+    actors, timeout_s = _actors("destroy_group", actors), judging.seconds_or_none("destroy_group: timeout", timeout)
+    judging.string("destroy_group: name", name)
     leaving = [_call(actor, _leave, name) for actor in actors]
-    deadline = Deadline(timeout or default_timeout_s())
-    _results(leaving, deadline, f"destroy_group {name!r}", ray.exceptions.RayActorError)
+    _results(leaving, Deadline(_or_default(timeout_s)), f"destroy_group {name!r}", ray.exceptions.RayActorError)
+
+
+def _or_default(timeout_s: float | None) -> float:
+    return default_timeout_s() if timeout_s is None else timeout_s
+
+
+def _actors(what: str, actors: Any) -> list[Any]:
+    """Return handles of actors that can all be called from here, each once."""
+    found = judging.sequence(f"{what}: actors", actors, "handles of actors")
+    if not found:
+        raise ValueError(f"{what}: there are no actors")
+    for actor in found:
+        if not isinstance(actor, ray.actor.ActorHandle):
+            raise TypeError(f"{what}: actors must be handles of actors, not {actor!r:.100}")
+    names = [actor._actor_id.hex() for actor in found]
+    if len(set(names)) != len(names):
+        raise ValueError(f"{what}: each actor can have one rank only")
+    own = ray.get_runtime_context().get_actor_id()
+    if own in names and ray._private.worker.global_worker.core_worker.current_actor_max_concurrency() == 1:
+        raise ValueError(
+            f"{what}: called in the actor with rank {names.index(own)}, which cannot wait for itself; call it in the "
+            "driver or another actor, or ray.util.collective.init_collective_group in each"
+        )
+    return found
+
+
+def _order(ranks: Any, size: int) -> list[int]:
+    """Return the rank of each actor."""
+    if ranks is None:
+        return list(range(size))
+    order = [judging.whole("create_group: a rank", rank) for rank in judging.sequence("ranks", ranks, "ranks")]
+    if sorted(order) != list(range(size)):
+        raise ValueError(f"create_group: ranks must be 0 to {size - 1}, each once, for {size} actors")
+    return order
 
 
 def _call(actor: Any, function: Callable[..., Any], *args: Any) -> Any:

@@ -13,6 +13,8 @@ from ray.train import BackendConfig
 from ray.train.backend import Backend
 
 import rankwise as dist
+from rankwise.backends import Timeout
+from rankwise_ray import judging
 
 __all__ = ["RankwiseConfig"]
 
@@ -30,7 +32,11 @@ class RankwiseConfig(BackendConfig):  # type: ignore[misc]
     """
 
     backend: str | None = None
-    timeout: float = 1800.0
+    timeout: Timeout = 1800.0
+
+    def __post_init__(self) -> None:
+        judging.backend(self.backend)
+        self.timeout = judging.seconds("timeout", self.timeout)
 
     @property
     def backend_cls(self) -> Any:
