@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.errors import DistTimeoutError
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.store import Store
 
 __all__ = ["Context"]
+
+_T = TypeVar("_T")
+
+#: How long a step may wait before it is looked whether what it waits for can come at all.
+_GLANCE_S = 0.2
 
 
 def _look() -> None:
@@ -36,7 +42,8 @@ class Context:
         options: `pg_options` as given by the program.
         secret: The job secret, if there is one.
         parent: The world's communicator on the same backend, for a group that is made from it.
-        look: Raises if a member has died meanwhile; for `create` to call now and then while it waits for others.
+        look: Raises if a member has died meanwhile, or cannot make its communicator; for `create` to call now and then
+            while it waits for others. `wait` does.
     """
 
     name: str
@@ -51,6 +58,35 @@ class Context:
     secret: bytes | None = None
     parent: Communicator | None = None
     look: Callable[[], None] = _look
+
+    def wait(self, step: Callable[[float], _T], peers: Iterable[int], deadline: Deadline) -> _T:
+        """Return what a step of `create` returns that waits for other ranks; it is tried again and again, for a moment.
+
+        Args:
+            step: Takes the seconds that it may wait, and raises a `TimeoutError` when they have passed, as sockets and
+                stores do.
+            peers: The group ranks that are waited for.
+            deadline: When to give up.
+
+        Raises:
+            DistTimeoutError: The time is up; it names the ranks, the group and the backend's step.
+            DistError: A rank has died, or cannot make its communicator.
+        """
+        while True:
+            self.look()
+            try:
+                return step(min(_GLANCE_S, deadline.remaining()))
+            except TimeoutError as error:
+                if not deadline.expired():
+                    continue
+                missing = tuple(sorted(self.global_ranks[peer] for peer in peers))
+                late = DistTimeoutError(
+                    f"making group {self.name!r} on rank {self.global_ranks[self.rank]}: timed out: rank"
+                    f"{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} did not connect within "
+                    f"{deadline.timeout_s:g} s"
+                )
+                late.waited_for = missing
+                raise late from error
 
     @classmethod
     def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from rankwise.network import secret
 from rankwise.store import PrefixStore, Store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
-from rankwise.store.patience import EXCHANGE
+from rankwise.store.patience import EXCHANGE, late
 from rankwise.store.prefix import innermost
 from rankwise.store.primitives import NO_KEYS
 
@@ -49,8 +48,6 @@ __all__ = ["Plan", "come_together", "make_group", "stay_for"]
 #: From how many reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
 
-#: What the system says where a limit is met; a thread that cannot be started has no number.
-_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EFBIG, None)
 #: How long telling the others that a group cannot be made may take, where the store may be out of reach.
 _TELL_S = 1.0
 #: How soon it is known that a process has ended whose connection has, and how often to look.
@@ -149,13 +146,20 @@ def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGr
 
 
 def _create(name: str, context: Context) -> Communicator:
-    """Have a backend make a communicator; a limit of the system that is met becomes an error that says which."""
+    """Have a backend make a communicator; what the system says becomes an error that names group, backend and cause."""
     try:
         return registry.communicator(name, context)
+    except DistError:
+        raise
     except (OSError, RuntimeError) as error:
-        if cause(error) == str(error) or getattr(error, "errno", None) not in _LIMITS:
+        why = cause(error)
+        if isinstance(error, RuntimeError) and why == str(error):
             raise
-        raise DistBackendError(f"group {context.name!r}: backend {name!r} cannot connect: {cause(error)}") from error
+        rank = context.global_ranks[context.rank]
+        where = f"group {context.name!r} on rank {rank}: backend {name!r}, from {registry.provider(name)},"
+        if isinstance(error, TimeoutError):
+            raise DistTimeoutError(f"{where} timed out as it waited for other ranks: {why}") from error
+        raise DistBackendError(f"{where} cannot connect: {why}") from error
 
 
 def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
@@ -264,9 +268,17 @@ def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
     """
     assert plan.store is not None
     place = ArrivalPoint(refusals.MADE, refusals.VERDICT, len(plan.ranks), _forgotten(plan, is_first))
-    said, _ = plan.store._arrive({}, place, NO_KEYS, deadline.remaining())
+    try:
+        said, _ = plan.store._arrive({_made(plan.global_rank): b""}, place, NO_KEYS, deadline.remaining())
+    except DistTimeoutError as error:
+        raise late(plan.store, [_made(rank) for rank in plan.ranks], plan.ranks, deadline) from error
     if said != FINE:
         raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
+
+
+def _made(rank: int) -> str:
+    """Return the key that a member sets once it has made its communicators."""
+    return f"{refusals.MADE}/{rank}"
 
 
 def _forgotten(plan: Plan, is_first: bool) -> tuple[str, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from rankwise.backends import Deadline, Store
+from rankwise.backends import Context, Deadline, Store
 from rankwise.backends import exchange as trade
 from rankwise_gloo_tcp.protocol.card import Card, read_card, write_card
 
@@ -20,18 +20,16 @@ def machine() -> tuple[str, str]:
     return f"{boot}/{_link('/proc/self/ns/net')}", f"{boot}/{_link('/proc/self/ns/pid')}"
 
 
-def exchange(
-    store: Store, rank: int, card: Card, size: int, deadline: Deadline, look: Callable[[], None]
-) -> tuple[list[Card], bytes]:
+def exchange(context: Context, store: Store, card: Card, deadline: Deadline) -> tuple[list[Card], bytes]:
     """Tell the others one's card; return everyone's, and the random token of this meeting, which is rank 0's.
 
-    While some have not come, `look` is called now and then, which raises if they cannot come any more.
+    While some have not come, it is looked now and then whether they cannot come any more.
 
     Raises:
         RendezvousError: A card is malformed.
     """
-    mine = card._replace(token="" if rank else os.urandom(32).hex())
-    rows = trade(store, rank, size, write_card(mine), deadline, look)
+    mine = card._replace(token="" if context.rank else os.urandom(32).hex())
+    rows = trade(store, context.rank, context.global_ranks, write_card(mine), deadline, context.look)
     all_cards = [read_card(row, peer) for peer, row in enumerate(rows)]
     return all_cards, bytes.fromhex(all_cards[0].token)
 

@@ -61,7 +61,7 @@ def create(context: Context) -> GlooCommunicator:
             board=_board_name(context.rank, context.size, card, board_listener),
             certificate=private.certificate if private else "",
         )
-        all_cards, token = cards.exchange(context.store, context.rank, card, context.size, deadline, context.look)
+        all_cards, token = cards.exchange(context, context.store, card, deadline)
         _check(context, all_cards, transport)
         places = cards.places(all_cards)
         comm = GlooCommunicator(context, chosen)

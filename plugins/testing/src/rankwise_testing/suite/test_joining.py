@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 
 import rankwise as dist
-from rankwise.errors import DistTimeoutError, RendezvousError
+from rankwise.backends import Capabilities, Communicator, Context
+from rankwise.backends.registry import registry
+from rankwise.errors import DistError, DistTimeoutError, RendezvousError
 from rankwise_testing.suite.expect import error_of
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit
 
 _TIMEOUT_S = 1.0
+#: Far longer than it takes to hear of a failure, and how long that may take.
+_LONG_S, _SOON_S = 60.0, 5.0
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +62,58 @@ def stay_away(meeting: JoinPlan, rank: int) -> str | None:
     error = error_of(DistTimeoutError, replace(meeting, timeout_s=_TIMEOUT_S).join, rank)
     assert not dist.is_initialized()
     return str(error)
+
+
+def test_a_rank_that_cannot_make_its_communicator_is_told_to_all_at_once(kit: Kit) -> None:
+    for text, took_s in kit.run_outside(3, cannot, kit.spec.name):
+        assert "rank 1" in text, text
+        assert "no such cable" in text, text
+        assert took_s < _SOON_S, f"told after {took_s:.1f} s: {text}"
+
+
+def cannot(meeting: JoinPlan, rank: int, backend: str) -> tuple[str, float]:
+    def fail(context: Context) -> None:
+        raise OSError("no such cable")
+
+    return _broken(meeting, rank, backend, fail, _LONG_S)
+
+
+def test_a_rank_that_stands_still_as_it_makes_its_communicator_is_named(kit: Kit) -> None:
+    told = kit.run_outside(3, stand_still, kit.spec.name)
+    for rank in (0, 2):
+        text, took_s = told[rank]
+        assert "timed out" in text, text
+        assert "rank 1" in text, text
+        assert took_s < _TIMEOUT_S + _SOON_S, f"told after {took_s:.1f} s: {text}"
+
+
+def stand_still(meeting: JoinPlan, rank: int, backend: str) -> tuple[str, float]:
+    def wait(context: Context) -> None:
+        time.sleep(_TIMEOUT_S + _SOON_S)  # until the others have given it up
+        raise OSError("too late")
+
+    return _broken(meeting, rank, backend, wait, _TIMEOUT_S)
+
+
+def _broken(
+    meeting: JoinPlan, rank: int, backend: str, instead: Callable[[Context], None], timeout_s: float
+) -> tuple[str, float]:
+    """Join a world of the backend where rank 1 does something else in `create`; return the error and when it came."""
+    spec = registry.get(backend)
+
+    def create(context: Context) -> Communicator:
+        if context.rank == 1:
+            instead(context)
+        return spec.create(context)
+
+    name = backend + "_broken"
+    table = Capabilities(name, dict(spec.capabilities.devices))
+    registry.register(replace(spec, name=name, capabilities=table, create=create), replace=True)
+    began = monotonic()
+    there = replace(meeting, backend=meeting.backend.replace(backend, name), timeout_s=timeout_s)
+    error = error_of(DistError, there.join, rank)
+    assert not dist.is_initialized()
+    return f"{type(error).__name__}: {error}", monotonic() - began
 
 
 def _refused(meeting: JoinPlan, rank: int) -> RendezvousError:
