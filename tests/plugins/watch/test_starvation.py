@@ -94,9 +94,33 @@ def test_a_thread_is_starved_that_wants_a_processor_for_most_of_the_time(
     assert books.starved_s(1) == starved_s
 
 
+@pytest.mark.parametrize(("wants_a_processor", "is_hung"), [(True, False), (False, True)])
+def test_a_rank_that_may_have_starved_unseen_is_not_judged_at_the_first_look(
+    monkeypatch: pytest.MonkeyPatch, wants_a_processor: bool, is_hung: bool
+) -> None:
+    now = SimpleNamespace(s=0.0)
+    monkeypatch.setattr(starvation, "monotonic", lambda: now.s)
+    monkeypatch.setattr(starvation, "look", lambda pid: {"1": Thread(wants_a_processor, 0.0, 0.0)})
+    processes = Processes(0)
+    mine = {"host": "here", "pid": os.getppid(), "space": process_space(), "started": started_at(os.getppid())}
+    processes.learn({1: json.dumps(mine).encode()})
+    judge = Judge(Beats(dist.HashStore(), 0), processes, Lateness(1.0, monotonic()), 5.0)
+    try:
+        assert judge.is_silent(1, 6.0) is is_hung  # of whom nobody has waited before
+        now.s = 2.0
+        assert judge.is_silent(1, 8.0) is is_hung  # it has starved meanwhile
+        monkeypatch.setattr(starvation, "look", lambda pid: {"1": Thread(True, now.s, 0.0)})
+        now.s = 4.0
+        assert judge.is_silent(1, 10.0) is is_hung
+        now.s = 5.0
+        assert judge.is_silent(1, 11.0)  # and has run for half of the limit, and said nothing
+    finally:
+        processes.close()
+
+
 def test_what_a_rank_waits_for_a_processor_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     starved = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(Starvation, "starved_s", lambda self, pid: starved.s)
+    monkeypatch.setattr(Starvation, "starved_s", lambda self, pid, unseen_s: starved.s)
     processes = Processes(0)
     mine = {"host": "here", "pid": os.getppid(), "space": process_space(), "started": started_at(os.getppid())}
     processes.learn({1: json.dumps(mine).encode(), 2: b'{"host": "there"}'})

@@ -83,7 +83,9 @@ class Judge:
             self._processes.is_fed(peer)
             return False
         late_s = self._lateness.within_s(monotonic() - silent_s)
-        return silent_s - self._processes.starved_s(peer) - late_s >= self._limit_s
+        # Who begins to wait only now has not seen why the rank was silent so far: it gets half of the time anew.
+        starved_s = self._processes.starved_s(peer, silent_s - self._limit_s / 2)
+        return silent_s - starved_s - late_s >= self._limit_s
 
     def _count_anew(self) -> None:
         self._counts_from = monotonic()

@@ -127,9 +127,9 @@ class Processes:
         found = process_stat(self.pid(peer))[:1] if self.is_here(peer) else []
         return _STATES.get(found[0], "") if found else ""
 
-    def starved_s(self, peer: int) -> float:
+    def starved_s(self, peer: int, unseen_s: float = 0.0) -> float:
         """Return for how long a process on this machine has wanted a processor in vain since it was first asked for."""
-        return self._starvation.starved_s(self.pid(peer)) if self.is_here(peer) else 0.0
+        return self._starvation.starved_s(self.pid(peer), unseen_s) if self.is_here(peer) else 0.0
 
     def is_fed(self, peer: int) -> None:
         """Learn that a process has sent a heartbeat."""

@@ -41,13 +41,20 @@ class Starvation:
         self._looks: dict[int, tuple[float, Mapping[str, Thread]]] = {}
         self._starved_s: dict[int, float] = {}
 
-    def starved_s(self, pid: int) -> float:
-        """Look at a process, and return for how long it has been starved; called again and again while it is silent."""
+    def starved_s(self, pid: int, unseen_s: float = 0.0) -> float:
+        """Look at a process, and return for how long it has been starved; called again and again while it is silent.
+
+        Args:
+            pid: The process.
+            unseen_s: For how long it may have been starved before anybody has looked, if it wants a processor now.
+        """
         now, starved_s = monotonic(), self._starved_s.get(pid, 0.0)
         before_at, before = self._looks.get(pid, (now, {}))
         if before and now - before_at < _SHORTEST_S:
             return starved_s
         threads = look(pid)
+        if pid not in self._looks and any(thread.is_runnable for thread in threads.values()):
+            starved_s = self._starved_s[pid] = unseen_s
         self._looks[pid] = now, threads
         most_s = _MOST_OF_IT * (now - before_at)
         if _is_starved([(before[name], thread) for name, thread in threads.items() if name in before], most_s):
