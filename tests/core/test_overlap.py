@@ -121,7 +121,7 @@ def test_what_is_written_may_lie_in_nothing_else_of_the_call():
     for _ in range(3000):
         count = chance.randrange(1, 9)
         flat = np.zeros(5 * count)
-        arrays = [flat[begin : begin + chance.randrange(4)] for begin in chance.choices(range(flat.size), k=count)]
+        arrays = [flat[begin:][: chance.randrange(4)] for begin in chance.choices(range(flat.size), k=count)]
         cut = chance.randrange(count + 1)
         written, read = arrays[:cut], arrays[cut:]
         pairs = [*itertools.combinations(written, 2), *itertools.product(written, read)]
