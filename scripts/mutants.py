@@ -29,8 +29,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: The tests of a room in `tests/core`: fast ones alone, on threads. The longest beginning of its path counts. Without a row
-#: those of `core/rankwise/NAME` begin with its name, and those of a plugin are in its folder of `tests/plugins`.
+#: The tests of a room in `tests/core`: fast ones alone, on threads. The longest beginning of its path counts. Without a
+#: row those of `core/rankwise/NAME` begin with its name, and those of a plugin are in its folder of `tests/plugins`.
 TESTS = {
     "core/rankwise/basics/ending": "ending work work_futures",
     "core/rankwise/basics/work": "work work_futures",
@@ -42,7 +42,8 @@ TESTS = {
 }
 COMPARISONS = {"==": "!=", "<": "<=", ">": ">=", "is": "is not", "in": "not in"}
 COMPARISONS |= {other: operator for operator, other in COMPARISONS.items()}
-ARITHMETIC = dict(zip("+ - * / // % ** << >> & | ^".split(), "- + + * * * * >> << | & &".split(), strict=True))
+ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "*", "**": "*", "<<": ">>", ">>": "<<", "&": "|"}
+ARITHMETIC |= {"|": "&", "^": "&"}
 _OPERATOR = re.compile(rb"is\s+not|not\s+in|\b(?:is|in|and|or)\b|\*\*|//|<<|>>|[=!<>]=|[-+*/%<>&|^]")
 #: How many are tried at once, and how much longer than without a mistake the tests may take.
 _AT_ONCE = 2
