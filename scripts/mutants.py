@@ -32,13 +32,13 @@ from typing import Any, NamedTuple
 #: The tests of a room in `tests/core`: fast ones alone, on threads. The longest beginning of its path counts. Without a
 #: row those of `core/rankwise/NAME` begin with its name, and those of a plugin are in its folder of `tests/plugins`.
 TESTS = {
-    "core/rankwise/basics/ending": "ending work work_futures",
-    "core/rankwise/basics/work": "work work_futures",
-    "core/rankwise/basics": "ending arrays arguments_matrix work work_futures errors",
-    "core/rankwise/calls": "overlap several_arrays arguments_matrix groups testing_local work",
-    "core/rankwise/collective/issue_order": "ending work work_futures groups",
-    "core/rankwise/collective": "fingerprint turn derived algorithms outside ending work work_futures",
-    "core/rankwise/store": "store store_queues store_foreign",
+    "core/rankwise/basics/ending": "ending work_futures work",
+    "core/rankwise/basics": "errors arrays arguments_matrix ending work_futures work",
+    "core/rankwise/calls": "check several_arrays overlap arrays tracebacks work arguments_matrix groups",
+    "core/rankwise/collective/issue_order": "issue_order ending work_futures work",
+    "core/rankwise/collective/algorithms": "algorithms derived",
+    "core/rankwise/collective": "fingerprint issue_order turn outside callers derived",
+    "core/rankwise/store": "store_queues store_foreign store",
 }
 COMPARISONS = {"==": "!=", "<": "<=", ">": ">=", "is": "is not", "in": "not in"}
 COMPARISONS |= {other: operator for operator, other in COMPARISONS.items()}

@@ -51,6 +51,13 @@ def test_each_order_is_needed(code: str) -> None:
         explore_all(code)
 
 
+def test_the_model_does_what_the_code_does_in_its_order() -> None:
+    fence, look = "atomic_thread_fence(memory_order_seq_cst);\n    ", "int late = board_first_late(board, 1);\n    "
+    assert fence + look in CODE
+    with pytest.raises(Wrong, match="nobody can go on"):
+        explore_all(CODE.replace(fence + look, look + fence))
+
+
 def test_the_orders_are_all_in_the_model() -> None:
     assert len(ORDER.findall(CODE)) == sum(
         access.order not in ("", "relaxed") for name in FUNCTIONS for access in accesses(CODE)[name]
