@@ -196,9 +196,13 @@ class Copy:
 
     def end(self, limit_s: float | None = None) -> str:
         """Tell how the tests end: a mutant has survived, or has been killed, or they have timed out."""
-        silent = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         process = subprocess.Popen(
-            self._command, cwd=self._root, env=self._environment, start_new_session=True, **silent
+            self._command,
+            cwd=self._root,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             return "killed" if process.wait(limit_s) else "survived"

@@ -74,6 +74,14 @@ def test_each_pair_must_agree_whatever_the_sums_are() -> None:
         assert same_call([call.record(rank, 0) for rank, call in enumerate(calls)]) == (counts == told)
 
 
+def test_a_pair_counts_as_on_every_other_rank() -> None:
+    assert [replace(CALL, sent=((peer, count),)).sums(rank)[0] for rank, peer, count in ((0, 1, 4), (1, 0, 4))] == [
+        0x725D0DFB1A320550,
+        0xFE1127888C9B612D,
+    ]
+    assert replace(CALL, received=((2, 1000),)).sums(5) == (0, 0x97EBDF099FCE2459)
+
+
 def explained(*calls: Fingerprint, numbers: tuple[int, ...] = ()) -> CollectiveMismatchError:
     """Return the error of ranks 10, 11, ..., which make these calls in lines 0, 1, ... of a program."""
     told: list[dict[str, Any]] = [
