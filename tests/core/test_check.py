@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,11 @@ def group() -> ProcessGroup:
     return made
 
 
-def refused(said: str, call: Callable[..., object], *args: Any, error: type[Exception] = ValueError) -> None:
+def refused(
+    said: str, call: Callable[..., object], *args: Any, error: type[Exception] = ValueError, **options: Any
+) -> None:
     with pytest.raises(error, match=said):
-        call(*args)
+        call(*args, **options)
 
 
 class OnDevice:
@@ -75,12 +78,51 @@ def test_a_copy_stands_for_an_array_only_if_each_element_has_a_place_of_its_own(
 
 
 @on_ranks(1)
-def test_the_library_of_an_array_is_told_of_a_write_into_a_copy_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    monkeypatch.setitem(arrays._writes, np.ndarray, told.append)
-    for array in (np.zeros((2, 3)).T, np.zeros(4)[::2]):
-        check.output_array(group(), "broadcast", "tensor", array)
-        assert told.pop() is array
+def test_the_library_of_an_array_is_told_of_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Column:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+    told: list[Column] = []
+    monkeypatch.setitem(arrays._converters, Column, lambda column: column.array)
+    monkeypatch.setitem(arrays._writes, Column, told.append)
+    for array in (np.zeros(4), np.zeros((2, 3)).T, np.zeros(4)[::2]):
+        column = Column(array)
+        taken = check.output_array(group(), "broadcast", "tensor", column)
+        assert told.pop() is column
+        assert (taken is array) == array.flags.c_contiguous
+        assert check.input_array(group(), "broadcast", "tensor", column).tolist() == array.tolist()
+        assert not told
+
+
+@on_ranks(1)
+def test_what_must_lie_in_order_is_not_copied() -> None:
+    def taken(array: np.ndarray) -> np.ndarray:
+        return check.output_array(group(), "all_reduce", "tensor", array, in_order=True)
+
+    array = np.zeros((2, 3))
+    assert taken(array) is array
+    refused("is not C-contiguous, but is written to", taken, array.T)
+    array.flags.writeable = False
+    refused("is read-only, but is written to", taken, array)
+
+
+@on_ranks(1)
+def test_sparse_arrays_have_two_dimensions_and_are_summed() -> None:
+    def elements(form: str = "csr", shape: tuple[int, ...] = (3, 4), op: Any = dist.ReduceOp.SUM) -> tuple[Any, str]:
+        array = SimpleNamespace(format=form, shape=shape, ndim=len(shape), data=form)
+        return check.sparse_elements(group(), "all_reduce", "tensor", array, op)
+
+    for form in ("csr", "csc", "coo"):
+        assert elements(form) == (form, " sparse")
+    for form, shape in (("dia", (3, 4)), ("csr", (3,)), ("coo", (3, 4, 5))):
+        refused("pass one from .tocsr", elements, form, shape)
+    assert elements(shape=(2**31, 2**31)) == ("csr", " sparse")
+    refused("more places than 64 bits", elements, "csr", (2**32, 2**31))
+    any_dims = arrays.Coordinates((3, 4, 5), 2, np.zeros(1, int), np.zeros((1, 5)))
+    wanted = any_dims.data, " sparse in 2 of 3 dimensions"
+    assert check.sparse_elements(group(), "all_reduce", "tensor", any_dims, dist.ReduceOp.SUM) == wanted
+    refused("SUM alone, not ReduceOp.MAX", elements, op=dist.ReduceOp.MAX, error=dist.UnsupportedOperationError)
 
 
 @on_ranks(2)
