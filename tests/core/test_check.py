@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -179,6 +180,20 @@ def test_a_factor_fits_the_array() -> None:
     for factor in ("2", np.timedelta64(2), [2]):
         refused("a number, not", check.reduce_op, group(), "all_reduce", scaled(factor), reals, error=TypeError)
     refused("is too large", check.reduce_op, group(), "all_reduce", scaled(10**400), reals)
+
+
+@on_ranks(1)
+def test_what_is_no_array_and_no_reduce_op_is_refused() -> None:
+    sparse = arrays.Coordinates((3, 4), 2, np.zeros(1, int), np.zeros(1))
+    for taken in (check.input_array, check.output_array):
+        refused("broadcast on rank 0: tensor", taken, group(), "broadcast", "tensor", object(), error=TypeError)
+        refused(
+            "which only all_reduce takes",
+            partial(taken, group(), "broadcast", "tensor", sparse),
+            error=dist.UnsupportedOperationError,
+        )
+    for op in ("SUM", None, np.add):
+        refused("must be a ReduceOp such as", check.reduce_op, group(), "reduce", op, np.zeros(1), error=TypeError)
 
 
 @on_ranks(1)
