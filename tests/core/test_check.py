@@ -16,6 +16,7 @@ from tests.threads import on_ranks
 
 import rankwise as dist
 from rankwise.basics import arrays
+from rankwise.basics.messages import MAX_TAG
 from rankwise.calls import check
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import current
@@ -194,6 +195,16 @@ def test_what_is_no_array_and_no_reduce_op_is_refused() -> None:
         )
     for op in ("SUM", None, np.add):
         refused("must be a ReduceOp such as", check.reduce_op, group(), "reduce", op, np.zeros(1), error=TypeError)
+
+
+@on_ranks(1)
+def test_tags_are_small_integers() -> None:
+    for tag in (0, 1, np.int64(5), MAX_TAG):
+        assert check.tag(group(), "send", tag) == tag
+    for tag in (-1, MAX_TAG + 1):
+        refused(f"tag is {tag}, but must be from 0 to {MAX_TAG}", check.tag, group(), "send", tag)
+    for tag in (1.0, "1", None):
+        refused("tag must be an integer", check.tag, group(), "send", tag, error=TypeError)
 
 
 @on_ranks(1)
