@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.threads import at_once, on_ranks
+from tests.threads import at_once, on_ranks, soon
 
 import rankwise as dist
-from rankwise.basics.work import COMPLETED
+from rankwise.basics.work import COMPLETED, FutureWork
 from rankwise.calls import calling
 from rankwise.groups.world import current
 
@@ -58,6 +58,16 @@ def test_an_interrupted_call_gives_its_group_up_by_its_name(raised: bool) -> Non
     assert len(told) == 1
     calling.broken(None, error)
     assert len(told) == 1
+
+
+def test_a_call_that_returns_no_work_has_ended() -> None:
+    ended: list[bool] = []
+    work = FutureWork()
+    group: Any = SimpleNamespace(trail=SimpleNamespace(end=lambda: ended.append(work.is_completed())), collected={})
+    soon(work.succeed)
+    assert calling.finish(group, work, None, False) is None
+    assert calling.finish(group, COMPLETED, None, False) is None
+    assert ended == [True, True]
 
 
 def test_a_call_that_fails_is_noted_as_broken() -> None:
