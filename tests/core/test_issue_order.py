@@ -109,6 +109,16 @@ def test_an_operation_whose_time_passes_in_the_line_is_given_up(order: IssueOrde
         work.wait()
 
 
+def test_an_operation_goes_on_that_a_wait_is_too_short_for(order: IssueOrder) -> None:
+    assert order.enter()
+    work = later(order, lambda: None)
+    with pytest.raises(DistTimeoutError, match="an operation: .*; it goes on"):
+        work.wait(0.01)
+    order.turn.holder = None
+    order.tell()
+    assert work.wait(PATIENCE_S)
+
+
 def test_an_error_of_an_operation_is_raised_by_its_wait(order: IssueOrder) -> None:
     work = later(order, lambda: [][0])
     with pytest.raises(IndexError):
