@@ -26,7 +26,9 @@ def test_only_who_asks_for_a_work_or_collects_calls_does_not_wait() -> None:
         (True, None, (group.timeout_s, True)),
         (True, 3, (3.0, True)),
     ):
+        before = len(current().recorder.entries())
         assert calling.terms(group, "cpu", "all_reduce", async_op, timeout) == wanted
+        assert len(current().recorder.entries()) == before + 1  # noted as begun
         group.trail.end()
 
 
