@@ -65,8 +65,8 @@ class Mutant(NamedTuple):
     def diff(self) -> str:
         """Return what it changes."""
         source = self.path.read_bytes()
-        lines = [text.decode().splitlines() for text in (source, self.apply(source))]
-        return "\n".join(difflib.unified_diff(*lines, str(self.path), "mutant", n=1, lineterm=""))
+        before, after = (text.decode().splitlines() for text in (source, self.apply(source)))
+        return "\n".join(difflib.unified_diff(before, after, str(self.path), "mutant", n=1, lineterm=""))
 
 
 class Source:

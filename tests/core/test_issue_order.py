@@ -112,7 +112,7 @@ def test_an_operation_whose_time_passes_in_the_line_is_given_up(order: IssueOrde
 def test_an_operation_goes_on_that_a_wait_is_too_short_for(order: IssueOrder) -> None:
     assert order.enter()
     work = later(order, lambda: None)
-    with pytest.raises(DistTimeoutError, match="an operation: .*; it goes on"):
+    with pytest.raises(DistTimeoutError, match=r"an operation: .*; it goes on"):
         work.wait(0.01)
     order.turn.holder = None
     order.tell()
