@@ -6,7 +6,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.threads import at_once, within
+from tests.threads import at_once, soon, within
 
 from rankwise.basics.ending import Ending
 from rankwise.basics.work import FutureWork
@@ -82,6 +82,27 @@ def test_calls_are_made_once_and_may_fail(caplog):
     ending.then(lambda: called.append("after"))
     assert called == ["before", "after"]
     assert "of the callback" in caplog.text
+
+
+def test_what_is_added_while_the_end_is_told_is_called():
+    ending, called = Ending(), []
+
+    class Meanwhile(list):
+        def append(self, call):
+            ending.tell()  # by another thread, which finds nothing to call
+            super().append(call)
+
+    ending._calls = Meanwhile()
+    ending.then(lambda: called.append("once"))
+    assert called == ["once"]
+    assert not ending.tell()
+
+
+def test_a_waiter_sees_the_end_when_nobody_rings():
+    ending = Ending()
+    soon(setattr, ending, "told", True)  # by a thread that is interrupted before it rings
+    with within(20.0):
+        assert ending.wait(30.0)
 
 
 def test_an_interrupted_wait_does_not_keep_a_work_from_ending(interrupted):

@@ -1,13 +1,17 @@
 """Inputs that lie in memory which the same call writes to: the results are those of inputs that lie elsewhere."""
 
 import itertools
+import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from tests.threads import on_ranks, run_local
 
 import rankwise as dist
+from rankwise.calls import check
 from rankwise.calls.check import aside, parts_aside
+from rankwise.groups.world import current
 
 SIZES = [2, 3, 5]
 MINE = [-1, 0, 1]
@@ -110,6 +114,25 @@ def test_memory_that_is_shared_behind_two_owners_is_seen():
     behind = np.asarray(memoryview(flat))
     assert not np.may_share_memory(aside(flat, [behind]), flat)
     assert not np.may_share_memory(aside(behind[:4], [flat]), flat)
+
+
+@on_ranks(1)
+def test_what_is_written_may_lie_in_nothing_else_of_the_call():
+    group, chance = current().default, random.Random(7)
+    told = {True: 0, False: 0}
+    for _ in range(3000):
+        count = chance.randrange(1, 9)
+        flat = np.zeros(5 * count)
+        arrays = [flat[begin:][: chance.randrange(4)] for begin in chance.choices(range(flat.size), k=count)]
+        cut = chance.randrange(count + 1)
+        written, read = arrays[:cut], arrays[cut:]
+        pairs = [*itertools.combinations(written, 2), *itertools.product(written, read)]
+        overlap = any(np.shares_memory(*pair) for pair in pairs)
+        told[overlap] += 1
+        said = "output_tensor_list shares memory with another array of the call"
+        with pytest.raises(ValueError, match=said) if overlap else nullcontext():
+            check.apart(group, "all_to_all", "output_tensor_list", written, read)
+    assert min(told.values()) > 500
 
 
 @on_ranks(2)

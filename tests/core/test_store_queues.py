@@ -321,6 +321,36 @@ def test_one_that_confirms_too_late_waits_for_the_next_item(monkeypatch: pytest.
     assert took == [b"first"]
 
 
+def test_as_many_tokens_are_remembered_as_are_promised() -> None:
+    confirmed = queues.Confirmed()
+    tokens = [b"%d" % number for number in range(queues._REMEMBERED + 1)]
+    for token in tokens:
+        confirmed.add(token)
+    assert not confirmed.discard(tokens[0])  # forgotten for the last
+    assert all(map(confirmed.discard, tokens[1:]))
+    assert not confirmed.discard(tokens[-1])
+
+
+def test_a_barrier_is_passed_once_all_have_come_who_have_not_left() -> None:
+    table = Table()
+
+    def state() -> bytes | None:
+        return table.peek(queues._barrier("b"))
+
+    assert isinstance(queues.barrier(table, "b", 3), Missing)
+    assert isinstance(queues.barrier(table, "b", 3), Missing)
+    assert isinstance(queues.barrier_leave(table, "b", 0), Missing)
+    assert state() == b"0 1 3"
+    assert isinstance(queues.barrier(table, "b", 3), Missing)
+    assert queues.barrier(table, "b", 3) is True
+    assert queues.barrier_wait(table, "b", 0) is True
+    assert isinstance(queues.barrier_wait(table, "b", 1), Missing)
+    assert queues.barrier_leave(table, "b", 0) is True  # too late: all have come
+    assert state() == b"1 0 3"
+    assert isinstance(queues.barrier_leave(table, "b", 1), Missing)  # of which nobody has come
+    assert state() == b"1 0 3"
+
+
 @pytest.mark.parametrize("returns", [True, False])
 def test_nobody_is_told_that_a_queue_is_empty_whose_last_item_may_come_back(
     returns: bool, monkeypatch: pytest.MonkeyPatch

@@ -199,16 +199,25 @@ def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], rea
         written: Arrays that are written to, none of which may touch another.
         read: Arrays that are read while that happens.
     """
-    if len(written) + len(read) <= _FEW:
-        if any(touch(a, b) for i, a in enumerate(written) for b in [*written[i + 1 :], *read]):
-            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
-        return
-    spans = [(*span(array), True) for array in written if array.size]
-    spans += [(*span(array), False) for array in read if array.size]
-    spans.sort()
-    for (_, end, writes), (begin, _, also_writes) in pairwise(spans):
-        if begin < end and (writes or also_writes):
-            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+    overlap = _some_touch if len(written) + len(read) <= _FEW else _some_spans_overlap
+    if overlap(written, read):
+        raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+
+
+def _some_touch(written: Sequence[Array], read: Sequence[Array]) -> bool:
+    return any(touch(a, b) for i, a in enumerate(written) for b in [*written[i + 1 :], *read])
+
+
+def _some_spans_overlap(written: Sequence[Array], read: Sequence[Array]) -> bool:
+    ends = {True: 0, False: 0}  # how far those that begin before reach: read ones may lie in one another
+    spans = [(*span(array), writes) for arrays, writes in ((written, True), (read, False)) for array in arrays]
+    for begin, end, writes in sorted(spans):
+        if begin == end:
+            continue
+        if begin < ends[True] or (writes and begin < ends[False]):
+            return True
+        ends[writes] = max(ends[writes], end)
+    return False
 
 
 def root_list(group: ProcessGroup, op: str, name: str, values: Any, root: int, writable: bool) -> list[Array] | None:

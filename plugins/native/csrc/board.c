@@ -1,5 +1,6 @@
-/* Meeting at the board: turns, records, looking and sleeping. The order of the memory accesses is modelled in
-   tests/plugins/native/protocol_model.py; each comment that names an order says what would break without it. */
+/* Meeting at the board: turns, records, looking and sleeping. tests/plugins/native/protocol_model.py reads the memory
+   accesses and their orders out of this file, and tries what they allow; each comment that names an order says what would
+   break without it. */
 #include "board.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -128,7 +129,8 @@ bool board_given_up(const Board *board)
 
 bool board_doze(Board *board, int64_t longest_ns)
 {
-    uint64_t turn = board->turn, found = atomic_load_explicit(board_word(board, GO), memory_order_acquire);
+    /* relaxed: the fence below acquires, too */
+    uint64_t turn = board->turn, found = atomic_load_explicit(board_word(board, GO), memory_order_relaxed);
     atomic_store_explicit(board_word(board, SLEEPERS + (turn & 1)), turn, memory_order_relaxed);
     /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
     atomic_thread_fence(memory_order_seq_cst);
@@ -140,6 +142,7 @@ bool board_doze(Board *board, int64_t longest_ns)
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, board_word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
     board->patience.waited_ns += native_monotonic_ns() - began;
+    /* Acquire: who is woken reads what the one that wakes has acquired from the others. */
     bool all = atomic_load_explicit(board_word(board, GO), memory_order_acquire) >= turn || board_first_late(board, 1) < 0;
     if (all)
         patience_learn(&board->patience);

@@ -18,6 +18,7 @@ from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.groups.world import World
 from rankwise.store import HashStore
+from rankwise_watch import telling
 from rankwise_watch.heartbeat import Beats
 from rankwise_watch.host_beats import HostBeats
 from rankwise_watch.telling import Entry, Member, Page, Teller
@@ -124,6 +125,41 @@ def test_whatever_order_things_happen_in_no_signs_of_life_are_kept_back(seed: in
     host = Host(seed)
     for _ in range(1500):
         host.act()
+
+
+def test_each_place_has_room_of_its_own_and_what_is_larger_is_not_told() -> None:
+    memory = Memory(lambda: None)
+    page = Page(memory.read, memory.write, COUNT)
+    most = b"x" * (telling._PLACE_NBYTES - telling._HEAD.size)
+    entries = [Entry(7 + place, most) for place in range(COUNT)]
+    assert all(page.put(place, entry) for place, entry in enumerate(entries))
+    assert len(memory.data) == page.nbytes
+    assert [*page.entries()] == [*enumerate(entries)]
+    assert [page.get(place) for place in range(COUNT)] == entries
+    assert not page.put(1, Entry(9, most + b"x"))
+    assert [place for place, _ in page.entries()] == [0, 2, 3]
+
+
+def test_a_rank_has_just_missed_the_first_of_those_that_are_not_told() -> None:
+    memory = Memory(lambda: None)
+    page = Page(memory.read, memory.write, 1)
+    member, teller = Member(page, 0), Teller(page, 1)
+
+    def beat(number: int, told: bool, text: bytes = b"x") -> tuple[int | None, bool]:
+        heard = member.hand_over(Entry(number, text))
+        if told:
+            teller.has_told(teller.collect(), 5)
+        return heard, member.has_just_missed
+
+    assert beat(1, True) == (None, False)  # nothing came before it
+    assert beat(2, False) == (5, False)
+    assert beat(3, False) == (None, True)
+    assert beat(4, True) == (None, False)
+    assert beat(5, False) == (5, False)
+    assert beat(6, True) == (None, True)
+    assert beat(7, True, b"x" * 5000) == (5, False)  # for which there is no room
+    assert beat(8, True) == (None, False)
+    assert beat(9, True) == (5, False)
 
 
 def test_where_the_teller_keeps_up_nobody_else_asks() -> None:
