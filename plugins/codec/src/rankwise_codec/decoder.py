@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rankwise_codec.building import FEW, FLAT, Building
+from rankwise_codec.building import FEW, PLAIN, SHORT_NBYTES, Building
 from rankwise_codec.classes import find
 from rankwise_codec.dtypes import dtype_from_spec
 from rankwise_codec.layout import (
@@ -171,8 +171,9 @@ def _read_tuple(decoder: _Decoder) -> tuple[Any, ...]:
 
 
 def _read_set(decoder: _Decoder) -> set[Any]:
+    start = decoder.pos
     members = _read_list(decoder)
-    made = decoder.building.set_of(members)
+    made = decoder.building.set_of(members, decoder.pos - start)
     if len(made) != len(members):
         raise DecodeError("a set holds the same member twice")
     return made
@@ -185,7 +186,7 @@ def _read_frozenset(decoder: _Decoder) -> frozenset[Any]:
 def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
     count = decoder.length(2)
     decoder.open(2 * count)
-    items = _few_items(decoder, count) if count <= FEW else _many_items(decoder, count)
+    items = _few_items(decoder, count) if count <= FEW else _many_items(decoder, count, {})
     if len(items) != count:
         raise DecodeError("a dict holds the same key twice")
     decoder.depth -= 1
@@ -193,21 +194,22 @@ def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
 
 
 def _few_items(decoder: _Decoder, count: int) -> dict[Any, Any]:
-    value = decoder.value
+    """Read items into a dict one by one, for as long as their keys are plain or all of them is short."""
+    value, data, short = decoder.value, decoder.data, decoder.pos + SHORT_NBYTES
     items: dict[Any, Any] = {}
-    for _ in range(count):
+    for done in range(count):
+        if data[decoder.pos] not in PLAIN and decoder.pos > short:
+            return _many_items(decoder, count - done, items)
         key = value()
-        if type(key) in FLAT:
-            items[key] = value()
-        else:
-            decoder.building.timed(items.__setitem__, key, value())
+        items[key] = value()
     return items
 
 
-def _many_items(decoder: _Decoder, count: int) -> dict[Any, Any]:
+def _many_items(decoder: _Decoder, count: int, items: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a dict of some items, and others that follow."""
     value = decoder.value
     both = [value() for _ in range(2 * count)]
-    return decoder.building.dict_of(both[::2], both[1::2])
+    return decoder.building.dict_of([*items, *both[::2]], [*items.values(), *both[1::2]])
 
 
 def _read_numbers(decoder: _Decoder, container: type, element: type) -> list[Any] | tuple[Any, ...]:
