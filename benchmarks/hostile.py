@@ -4,10 +4,13 @@
 
 Two ranks reduce arrays over TCP, one after the other without a pause, and a third waits outside. Meanwhile others,
 who take their share of this machine's processors too and so are first sent to another program for comparison, connect
-to the ports of the ranks and of the store: with random bytes, with half a hello, with the recording of another
-handshake, with the name of a rank but no key, with the proof of the other role, and with nothing but patience.
-Printed are how many were let in, how much longer an all_reduce takes, how much memory and how many descriptors a rank
-has gained, and how long the third rank takes to come in while the attack goes on.
+to the ports of the ranks: with random bytes, with half a hello, with the recording of another handshake, with the name
+of a rank but no key or another one, with the proof of the other role, and with nothing but patience. To the store they
+come with random bytes, as a client of another job, and as one that knows the store's key but is not known to it.
+They speak as the product does, by its own functions, and each must get as far as it aims: to the door, to an answer, or
+to where its proof is judged.
+Printed are how many got so far, how many were let in, how much longer an all_reduce takes, how much memory and how many
+descriptors a rank has gained, and how long the third rank takes to come in while the attack goes on.
 """
 
 from __future__ import annotations
@@ -15,27 +18,32 @@ from __future__ import annotations
 import argparse
 import array
 import json
+import math
 import os
 import random
-import secrets
-import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
-HELLO = struct.Struct("<4sIII16s")
-ANSWER_NBYTES, PROOF_NBYTES, WELCOME = 48, 32, b"W"
-#: How many hostile connections are open at once, and how long one is kept waiting for what it is told.
-OPEN_AT_ONCE, PATIENCE_S = 200, 2.0
+import zmq
+
+from rankwise.network import secret as job_secret
+from rankwise.store.tcp import wire
+from rankwise.store.tcp.guard import Keys
+from rankwise.store.tcp.zeromq import MONITOR_EVENT, url
+from rankwise_gloo_tcp.protocol import handshake
+
+#: How many hostile connections are open at once, how long one stays that only waits, and how long one waits for what it
+#: aims at.
+OPEN_AT_ONCE, STAY_S, PATIENCE_S = 200, 2.0, 20.0
 #: What is measured before, and the size of the arrays.
 CALM_S, NBYTES = 3.0, 256 << 10
 
@@ -58,8 +66,12 @@ def work(folder: str) -> None:
         dist.all_reduce(data, group=pair)
         own = current().groups[pair.name].communicators()[0].engine
         world = current().default.communicators()[0].engine
-        ports = [listener.getsockname()[1] for engine in (own, world) for listener in engine.peers.acceptor.listeners]
-        write(folder, f"ports{rank}", ports)
+        acceptors = [engine.peers.acceptor for engine in (own, world)]
+        write(
+            folder,
+            f"doors{rank}",
+            [(each.getsockname()[1], at.rank, at.size) for at in acceptors for each in at.listeners],
+        )
     # No list of tuples: what a rank gains in memory is measured too.
     times = array.array("d")
     go_on = np.ones(1)
@@ -82,6 +94,7 @@ def work(folder: str) -> None:
     write(folder, f"joined{rank}", time.monotonic() - began)
     pairs = list(zip(times[::2], times[1::2], strict=True))
     write(folder, f"worked{rank}", {"times": pairs, "before": before, "after": after})
+    wait_for(folder, "over", 3600)
     dist.destroy_process_group()
 
 
@@ -112,29 +125,39 @@ def wait_for(folder: str, name: str, timeout_s: float = 120.0) -> Any:
 # ---------------------------------------------------------------------- those outside
 
 
-class Visitor:
-    """One hostile connection: what it says at first, and what it answers."""
+#: How far a visitor gets: to the door, to an answer, or to where it is shown out after all that it had to say.
+CONNECTED, ANSWERED, JUDGED = range(3)
 
-    def __init__(self, port: int, kind: str, chance: random.Random) -> None:
-        self.kind = kind
-        self.port = port
-        hello = HELLO.pack(b"RKW1", 1 - chance.randrange(2), chance.randrange(2), chance.choice((2, 3)), bytes(16))
-        recorded = HELLO.pack(b"RKW1", 1, 0, 3, b"n" * 16) + b"p" * PROOF_NBYTES
-        first = {
-            "random": chance.randbytes(chance.randrange(1, 300)),
-            "truncated": hello[: chance.randrange(1, len(hello))],
-            "replayed": recorded,
-            "no key": hello,
-            "wrong role": hello,
-            "silent": b"",
-        }
-        self.heard = b""
-        self.answered = False
+
+class Visitor:
+    """One hostile connection to a rank: what it says at first, and what it answers.
+
+    Attributes:
+        aim: How far it must get, that what it tries is tried at all.
+        reached: How far it has got.
+    """
+
+    def __init__(self, port: int, kind: str, chance: random.Random, rank: int = 0, size: int = 2) -> None:
+        self.kind, self.key = kind, chance.randbytes(32)
+        self.hello = handshake.Hello.new((rank + 1) % size, rank, size)
+        hello = self.hello.pack()
+        first, self.aim = {
+            "random": (chance.randbytes(chance.randrange(len(hello), 300)), JUDGED),
+            "truncated": (hello[: chance.randrange(1, len(hello))], CONNECTED),
+            "replayed": (hello + handshake.proof(self.key, self.hello, handshake.answer(self.key, self.hello)), JUDGED),
+            "no key": (hello, JUDGED),
+            "another key": (hello, JUDGED),
+            "wrong role": (hello, JUDGED),
+            "silent": (b"", CONNECTED),
+            "random to the store": (chance.randbytes(chance.randrange(64, 300)), JUDGED),
+        }[kind]
+        self.first = first
+        self.proves = len(first) >= len(hello) and first.startswith(hello)
+        self.heard, self.reached = b"", -1
         self.since = time.monotonic()
         self.sock = socket.socket()
         self.sock.setblocking(False)
         self.sock.connect_ex(("127.0.0.1", port))
-        self.first = first[kind]
 
     def step(self) -> bool:
         """Go on; tell whether it is over."""
@@ -143,66 +166,145 @@ class Visitor:
                 self.sock.send(self.first)
                 self.first = b""
             piece = self.sock.recv(4096)
-        except (BlockingIOError, InterruptedError):
+        except BlockingIOError:
+            with suppress(OSError):
+                self.sock.getpeername()
+                self.reached = max(self.reached, CONNECTED)
             return False
         except OSError:
-            return True
+            return self._end()
         self.heard += piece
-        if not self.answered and len(self.heard) >= ANSWER_NBYTES and self.kind in ("no key", "wrong role"):
-            self.answered = True
-            # Its own proof given back to the listener, or a guess.
-            self.sock.send(self.heard[16:48] if self.kind == "wrong role" else os.urandom(PROOF_NBYTES))
-        return not piece
+        if self.proves and self.reached < ANSWERED and len(self.heard) >= handshake.ANSWER_NBYTES:
+            self.reached = ANSWERED
+            if self.kind != "replayed":
+                with suppress(OSError):
+                    self.sock.send(self._proof(self.heard[: handshake.ANSWER_NBYTES]))
+        return not piece and self._end()
+
+    def _proof(self, answered: bytes) -> bytes:
+        if self.kind == "wrong role":  # the listener's own, given back to it
+            return answered[-handshake.PROOF_NBYTES :]
+        if self.kind == "another key":
+            return handshake.proof(self.key, self.hello, answered)
+        return os.urandom(handshake.PROOF_NBYTES)
+
+    def _end(self) -> bool:
+        if not self.first and (self.reached == ANSWERED or not self.proves):
+            self.reached = JUDGED
+        return True
+
+    @property
+    def patience_s(self) -> float:
+        """How long it stays at the most."""
+        return STAY_S if self.aim == CONNECTED else PATIENCE_S
 
     @property
     def is_in(self) -> bool:
         """Whether it was let in: a rank says so with one byte behind its answer."""
-        return self.heard[ANSWER_NBYTES : ANSWER_NBYTES + 1] == WELCOME
+        return self.heard[handshake.ANSWER_NBYTES :][:1] == handshake.WELCOME
+
+    def close(self) -> None:
+        self.sock.close()
 
 
-KINDS = ("random", "truncated", "replayed", "no key", "wrong role", "silent")
+class StoreVisitor:
+    """One hostile client of the store, by its own protocol; what it gets to is what ZeroMQ reports of it."""
+
+    aim, patience_s = JUDGED, PATIENCE_S
+
+    def __init__(self, context: zmq.Context[Any], port: int, kind: str, chance: random.Random, keys: Keys) -> None:
+        own = Keys.of(chance.randbytes(32))
+        if kind == "unknown to the store":
+            own = own._replace(server_public=keys.server_public)
+        self.kind, self.reached, self.is_in = kind, -1, False
+        self.since = time.monotonic()
+        self.sock = context.socket(zmq.DEALER)
+        self.sock.linger, self.sock.reconnect_ivl = 0, -1
+        own.guard_client(self.sock)
+        self.monitor = self.sock.get_monitor_socket()
+        self.sock.connect(url("127.0.0.1", port))
+        with suppress(zmq.Again):  # it has been shown out already
+            self.sock.send(wire.Piece.LAST + wire.encode_request(1, "peek", None, ["key"]), zmq.NOBLOCK)
+
+    def step(self) -> bool:
+        """Go on; tell whether it is over."""
+        while self.monitor.poll(0):
+            event, _ = MONITOR_EVENT.unpack(self.monitor.recv_multipart()[0])
+            if event == zmq.EVENT_CONNECTED:
+                self.reached = CONNECTED
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self.is_in = True
+            elif event in _SHOWN_OUT:
+                self.reached = JUDGED
+                return True
+        return False
+
+    def close(self) -> None:
+        self.sock.disable_monitor()
+        self.monitor.close(0)
+        self.sock.close(0)
 
 
-def attack(ports: list[int], count: int, rate: float, chance: random.Random) -> Iterator[tuple[Counter[str], int]]:
-    """Connect again and again; yield now and then how many of each kind have come, and how many got in."""
-    came: Counter[str] = Counter()
-    let_in = 0
-    visitors: dict[int, Visitor] = {}
-    order: deque[tuple[int, Visitor]] = deque()
-    poller = select.poll()
-    began = time.monotonic()
+_SHOWN_OUT = (
+    *(zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL),
+    zmq.EVENT_DISCONNECTED,
+)
+KINDS = ("random", "truncated", "replayed", "no key", "another key", "wrong role", "silent")
+STORE_KINDS = ("random to the store", "of another job", "unknown to the store")
 
-    def due() -> bool:
-        number = came.total()
-        return number < min(count, (time.monotonic() - began) * rate) and len(visitors) < OPEN_AT_ONCE
 
-    def leave(fd: int) -> None:
-        nonlocal let_in
-        visitor = visitors.pop(fd, None)
-        if visitor is not None:
-            poller.unregister(fd)
-            let_in += visitor.is_in
-            visitor.sock.close()
+class Doors:
+    """Where visitors come to: the ports of ranks, with rank and size of the group, and that of a store."""
 
-    while came.total() < count or visitors:
-        while due():
-            visitor = Visitor(chance.choice(ports), chance.choice(KINDS), chance)
-            came[visitor.kind] += 1
-            visitors[visitor.sock.fileno()] = visitor
-            order.append((visitor.sock.fileno(), visitor))
-            poller.register(visitor.sock, select.POLLIN | (select.POLLOUT if visitor.first else 0))
-        for fd, _ in poller.poll(10):
-            visitor = visitors[fd]
-            if visitor.step():
-                leave(fd)
+    def __init__(self, ranks: Sequence[tuple[int, int, int]], store: int | None, secret: bytes) -> None:
+        self._ranks, self._store, self._keys = ranks, store, Keys.of(secret)
+        self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, 4 * OPEN_AT_ONCE)
+
+    def visitor(self, chance: random.Random) -> Visitor | StoreVisitor:
+        """Send somebody to one of them."""
+        kind = chance.choice(KINDS + STORE_KINDS if self._store else KINDS)
+        if self._store and kind == "random to the store":
+            return Visitor(self._store, kind, chance)
+        if self._store and kind in STORE_KINDS:
+            return StoreVisitor(self._context, self._store, kind, chance, self._keys)
+        port, rank, size = chance.choice(self._ranks)
+        return Visitor(port, kind, chance, rank, size)
+
+
+class Tally:
+    """How many of each kind have come, how many of those have not got as far as they aim, and how many got in."""
+
+    def __init__(self) -> None:
+        self.came: Counter[str] = Counter()
+        self.short: Counter[str] = Counter()
+        self.let_in = 0
+
+    def count(self, visitor: Visitor | StoreVisitor) -> None:
+        """Count one that has gone."""
+        self.short[visitor.kind] += visitor.reached < visitor.aim
+        self.let_in += visitor.is_in
+
+
+def attack(doors: Doors, count: int, rate: float, chance: random.Random) -> Iterator[Tally]:
+    """Connect again and again; yield now and then what has come of it so far."""
+    tally, began = Tally(), time.monotonic()
+    visitors: list[Visitor | StoreVisitor] = []
+    while tally.came.total() < count or visitors:
+        due = min(count, (time.monotonic() - began) * rate) - tally.came.total()
+        for _ in range(min(math.ceil(due), OPEN_AT_ONCE - len(visitors))):
+            visitors.append(doors.visitor(chance))
+            tally.came[visitors[-1].kind] += 1
+        now, stay = time.monotonic(), []
+        for visitor in visitors:
+            if visitor.step() or now - visitor.since > visitor.patience_s:
+                tally.count(visitor)
+                visitor.close()
             else:
-                poller.modify(fd, select.POLLIN)
-        now = time.monotonic()
-        while order and (visitors.get(order[0][0]) is not order[0][1] or now - order[0][1].since > PATIENCE_S):
-            fd, visitor = order.popleft()
-            if visitors.get(fd) is visitor:  # the descriptor may be another's by now
-                leave(fd)
-        yield came, let_in
+                stay.append(visitor)
+        visitors = stay
+        time.sleep(0.005)
+        yield tally
 
 
 # ---------------------------------------------------------------------- the measurement
@@ -212,8 +314,7 @@ def attack(ports: list[int], count: int, rate: float, chance: random.Random) -> 
 def job(folder: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run three ranks with a secret, over TCP."""
     secret = os.path.join(folder, "secret")
-    with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
+    job_secret.new_file(secret)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     common = {
@@ -258,20 +359,22 @@ def measure(count: int, rate: float, seed: int) -> dict[str, Any]:
     """Attack a job, and return what came of it."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, somebody_else() as decoy, job(folder) as ranks:
-        ports = [*wait_for(folder, "ports0"), *wait_for(folder, "ports1"), wait_for(folder, "store")]
+        at = [*wait_for(folder, "doors0"), *wait_for(folder, "doors1")]
+        with open(os.path.join(folder, "secret")) as file:
+            secret = job_secret.from_hex(file.read().strip())
         time.sleep(CALM_S)
         decoy_at = time.monotonic()
-        for _ in attack([decoy], min(count // 4, 5000), rate, chance):
+        for _ in attack(Doors([(decoy, 0, 2)], None, secret), min(count // 4, 5000), rate, chance):
             pass
         began = knocked_at = time.monotonic()
-        come, let_in = Counter[str](), 0
-        for came, inside in attack(ports, count, rate, chance):
-            come, let_in = came, inside
-            if knocked_at == began and came.total() >= count * 3 // 4:
+        tally = Tally()
+        for tally in attack(Doors(at, wait_for(folder, "store"), secret), count, rate, chance):
+            if knocked_at == began and tally.came.total() >= count * 3 // 4:
                 knocked_at = time.monotonic()
                 write(folder, "stop", 1)
                 write(folder, "knock", 1)
         took_s = time.monotonic() - began
+        write(folder, "over", 1)
         joined = [wait_for(folder, f"joined{rank}") for rank in range(3)]
         worked = [wait_for(folder, f"worked{rank}") for rank in range(2)]
         codes = [rank.wait(60) for rank in ranks]
@@ -281,10 +384,11 @@ def measure(count: int, rate: float, seed: int) -> dict[str, Any]:
         for first, last in ((0, decoy_at), (decoy_at, began), (began, knocked_at))
     )
     return {
-        "connections": come.total(),
-        "kinds": dict(come),
-        "let_in": let_in,
-        "connections_per_s": come.total() / took_s,
+        "connections": tally.came.total(),
+        "kinds": dict(tally.came),
+        "short": dict(+tally.short),
+        "let_in": tally.let_in,
+        "connections_per_s": tally.came.total() / took_s,
         "calm_us": calm,
         "beside_us": beside,
         "attacked_us": under,
@@ -311,6 +415,7 @@ def main() -> None:
     found = measure(options.count, options.rate, options.seed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found["kinds"].items()))
     print(f"{found['connections']} hostile connections, {found['connections_per_s']:.0f} a second ({kinds})")
+    print(f"stopped before what they aim at: {found['short'] or 'none'}")
     print(f"let in: {found['let_in']}")
     print(
         f"all_reduce of {NBYTES >> 10} KiB on 2 ranks: {found['calm_us']:.0f} us in peace, {found['beside_us']:.0f} us "
@@ -323,7 +428,7 @@ def main() -> None:
     if options.json:
         with open(options.json, "w") as file:
             json.dump(found, file, indent=2)
-    if found["let_in"] or any(found["exit_codes"]):
+    if found["let_in"] or found["short"] or any(found["exit_codes"]):
         sys.exit(1)
 
 

@@ -6,6 +6,7 @@ have made the call, and ended it.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from tests.threads import run_local
 
 import rankwise as dist
+from rankwise.backends import MAX_TAG
 
 #: Some are given as what they are on each rank, others are made anew for each call.
 ODD: dict[str, Callable[[], Any]] = {
@@ -167,3 +169,16 @@ def what_is_wrong(call: str, arguments: list[str], ranks: list[tuple[str, str]])
         if said.count("\n") or len(said) > 400:
             return "is more than a sentence"
     return ""
+
+
+@pytest.mark.parametrize(("tag", "travels"), [(0, True), (MAX_TAG, True), (-1, False), (MAX_TAG + 1, False)])
+def test_messages_have_any_tag_up_to_the_highest(tag: int, travels: bool) -> None:
+    run_local(2, lambda: exchange(tag, travels))
+
+
+def exchange(tag: int, travels: bool) -> None:
+    array = np.full(3, float(dist.get_rank()))
+    meet = contextlib.nullcontext() if travels else pytest.raises(ValueError, match=f"tag is {tag}, but must be from 0")
+    with meet:
+        dist.recv(array, 0, tag=tag) if dist.get_rank() else dist.send(array, 1, tag=tag)
+    assert array[0] == (0 if travels else dist.get_rank())

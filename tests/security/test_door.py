@@ -19,6 +19,7 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp")
 
+from rankwise.network import doors
 from rankwise_gloo_tcp.engine import acceptor
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -232,7 +233,7 @@ def test_nobody_gets_in_and_the_rank_that_belongs_there_does(house: House, attem
 
 
 def test_a_visitor_who_is_slow_is_shown_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(doors, "PATIENCE_S", 0.3)
     began = monotonic()
     with house.call() as silent, house.call() as slow:
         slow.sendall(b"R")
@@ -248,7 +249,7 @@ def test_a_rank_that_has_stood_still_itself_calls_nobody_slow(house: House, monk
 
     def clock() -> float:
         nonlocal hours
-        hours += 1 if house.rank0.peers.acceptor.incoming and hours < connecting._ROUNDS - 1 else 0
+        hours += 1 if house.rank0.peers.acceptor.incoming and hours < doors.ROUNDS - 1 else 0
         return monotonic() + 3600 * hours
 
     monkeypatch.setattr(acceptor, "monotonic", clock)
@@ -261,17 +262,17 @@ def test_a_rank_that_has_stood_still_itself_calls_nobody_slow(house: House, monk
 
 def test_visitors_who_say_nothing_are_few_and_take_little(house: House) -> None:
     """Hundreds of half-open connections: those inside are bounded, and the rank comes in between."""
-    assert connecting.MAX_INCOMING <= 256
+    assert doors.PLACES <= 256
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(3 * connecting.MAX_INCOMING, (soft - 200) // 2)
+    count = min(3 * doors.PLACES, (soft - 200) // 2)
     with contextlib.ExitStack() as stack:
         for number in range(count):
             visitor = stack.enter_context(house.call())
             if number % 2:
                 visitor.sendall(PUBLIC)
-            assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING
+            assert len(house.rank0.peers.acceptor.incoming) <= doors.PLACES
         house.come_as_rank_1()
-        assert len(house.rank0.peers.acceptor.incoming) <= connecting.MAX_INCOMING
+        assert len(house.rank0.peers.acceptor.incoming) <= doors.PLACES
         # Nothing is kept of what they might say but one record of the handshake.
         assert all(len(guest._got) <= handshake.HELLO_NBYTES for guest in list(house.rank0.peers.acceptor.incoming))
 

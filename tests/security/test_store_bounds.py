@@ -20,6 +20,7 @@ from tests.by_reference import command, returned
 
 import rankwise
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, ProtocolError
+from rankwise.network import doors, secret
 from rankwise.store import FileStore, TCPStore
 from rankwise.store.memory import Table
 from rankwise.store.operations import multi_get, wait
@@ -364,3 +365,19 @@ def make_with_few_descriptors(made: str, path: str, port: int, secret: bytes | N
     assert any(problems), "nothing ever failed"
     assert not problems[-1], "sixty are not enough"
     return [problem for problem in problems if problem and "no free file descriptor" not in problem]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says how much a client has taken")
+def test_strangers_who_say_nothing_have_few_places_at_a_store_and_a_client_comes_in() -> None:
+    key = secret.new()
+    store = TCPStore("127.0.0.1", 0, 1, True, secret=key)
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection(("127.0.0.1", store.port))) for _ in range(300)]
+        deadline = time.monotonic() + 0.8 * doors.PATIENCE_S  # by then they would have to go anyway
+        while (held := len(os.listdir("/proc/self/fd")) - before - len(strangers)) > doors.PLACES + 8:
+            assert time.monotonic() < deadline, f"the store holds {held} connections"
+            os.sched_yield()
+        client = TCPStore("127.0.0.1", store.port, 1, False, secret=key)
+        client.set("key", b"value")
+        assert store.get("key") == b"value"

@@ -57,6 +57,7 @@ from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.collective.derived as derived_collectives
+    import rankwise.network.doors as doors
     import rankwise.network.interface as network_interface
     import rankwise.network.secret as job_secret
     from rankwise.backends.hookspecs import hookimpl
@@ -102,6 +103,7 @@ _LATER = {
     "collective.derived": "* as derived_collectives",
     "collective.executor": "PointToPoint",
     "collective.issue_order": "IssueOrder",
+    "network.doors": "* as doors",
     "network.interface": "* as network_interface, at_free_port",
     "network.secret": "* as job_secret, digest as keyed_digest, same as same_digest, verify as verify_digest",
     "store": "PrefixStore, Store",
@@ -204,6 +206,7 @@ __all__ = [
     "compiled_parts",
     "debug_log",
     "get_debug_level",
+    "doors",
     "job_secret",
     "keyed_digest",
     "network_interface",

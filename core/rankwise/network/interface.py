@@ -19,13 +19,13 @@ from rankwise.basics.debug import tell
 from rankwise.basics.interrupts import heed, start
 from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
+from rankwise.network.doors import BACKLOG
 
 __all__ = [
     *("DNS_TIMEOUT_S", "address_of", "at_free_port", "interface_of", "is_loopback", "listening"),
     *("local_address", "numeric", "place", "resolve", "resolve_in_time", "unreachable"),
 ]
 
-_BACKLOG = 1024
 #: Both are understood; the first that is set counts.
 _VARIABLES = ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 
@@ -338,7 +338,7 @@ def listening(address: str, port: int) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(place(address, port))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
     except BaseException:
         sock.close()
         raise

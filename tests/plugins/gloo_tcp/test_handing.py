@@ -1,5 +1,6 @@
 """The memory that a host shares is handed to all that prove themselves, and nobody keeps the others waiting."""
 
+import contextlib
 import os
 import platform
 import socket
@@ -7,7 +8,7 @@ import threading
 
 import pytest
 
-from rankwise.backends import Deadline
+from rankwise.backends import Deadline, doors
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.protocol import handshake
 from rankwise_gloo_tcp.setup import handing
@@ -122,3 +123,31 @@ def test_it_is_handed_on_from_rank_to_rank(monkeypatch):
     assert len(got) == size
     assert sorted(os.read(readable, 16)) == sorted(b"01234567")
     os.close(readable)
+
+
+def test_strangers_who_fill_the_queue_and_the_places_keep_nobody_out(place):
+    """They come before anybody is served, so many that there is no place in the queue, and say nothing."""
+    listener, name = place
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                stranger = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                stranger.setblocking(False)
+                stranger.connect("\0" + name)
+        guests = [
+            threading.Thread(
+                target=lambda rank=rank: os.close(handing.fetch(name, rank, SIZE, KEY, Deadline(TIMEOUT_S)))
+            )
+            for rank in (1, 2, 3)
+        ]
+        for thread in guests:
+            thread.start()
+        host = threading.Thread(target=lambda: os.close(handed_out(listener, TIMEOUT_S)))
+        host.start()
+        for _ in range(2 * doors.PLACES):
+            stranger = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            stranger.setblocking(False)
+            stranger.connect_ex("\0" + name)
+        for thread in (*guests, host):
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive()

@@ -34,6 +34,7 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.stats import GroupStats, OperationStats
 from rankwise.groups.world import current
+from rankwise.network import doors
 from rankwise_testing import run_ranks
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
@@ -533,6 +534,6 @@ def test_others_see_each_rank_through_its_window() -> None:
 def test_a_stranger_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
-        assert window.is_own_user(ours)
+        assert doors.is_own_user(ours)
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        assert window.is_own_user(ours) == (os.getuid() == 0), "root may always look"
+        assert doors.is_own_user(ours) == (os.getuid() == 0), "root may always look"

@@ -1,5 +1,8 @@
 """Clients that come to a server's listening socket and do not get in.
 
+ZeroMQ lets any number in, and gives each some seconds to prove itself. Its reports tell which connections there are,
+and how much it has told each whether that has proved itself.
+
 Where the process has no descriptor left for them ZeroMQ tries again without a pause, for ever, with a whole processor.
 So clients that wait in the kernel's queue are taken by means of a descriptor kept for this, and sent away; they come
 again.
@@ -14,6 +17,7 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +26,7 @@ from typing import Any
 
 from rankwise.basics.systems import cause, descriptor_limit
 from rankwise.errors import DistNetworkError
+from rankwise.network.doors import PLACES
 from rankwise.network.interface import at_free_port, listening
 from rankwise.store.tcp.zeromq import MONITOR_EVENT, keep_alive, url
 
@@ -31,6 +36,11 @@ __all__ = ["Accepting", "Listener", "listen"]
 _PAUSE_S = 0.01
 #: How many of ZeroMQ's reports are read before its server is served again.
 _EVENTS_A_LOOK = 256
+#: What anybody gets from ZeroMQ, with some bytes for luck: its greeting. What follows answers a hello that takes
+#: the server's key to make; where there are no keys it is for everybody.
+_GREETED_NBYTES = 64 + 8
+#: Where Linux says how much the other end has taken.
+_TAKEN, _TAKEN_AT, _INFO_NBYTES = struct.Struct("=Q"), 120, 128
 
 
 class Accepting:
@@ -47,14 +57,21 @@ class Accepting:
 
         self._server, self._descriptor, self._name = server, descriptor, name
         self._told = False
+        #: The descriptors of connections that had not proved themselves when they were last looked at, oldest first.
+        self._unproven: dict[int, None] = {}
         with contextlib.ExitStack() as held:
             self._reserve = _any_descriptor()
             held.callback(self._release)
             self._listening = held.enter_context(socket.socket(fileno=os.dup(descriptor)))
             self._listening.settimeout(0)  # for ZeroMQ as well: those whom it hears of may be sent away first
             self._empty = held.enter_context(_empty_listener(self._listening.family))
-            #: Becomes readable when somebody has not got in.
-            self.monitor = server.get_monitor_socket(zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+            #: Becomes readable when somebody has come, has not got in, or has left.
+            self.monitor = server.get_monitor_socket(
+                zmq.EVENT_ACCEPTED
+                | zmq.EVENT_DISCONNECTED
+                | zmq.EVENT_ACCEPT_FAILED
+                | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+            )
             self._held = held.pop_all()
 
     def look(self) -> int:
@@ -67,11 +84,47 @@ class Accepting:
         another_secret = (zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC, zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
         refused, full = 0, False
         for event, value in self._events():
-            if event == zmq.EVENT_ACCEPT_FAILED and not full:
+            if event == zmq.EVENT_ACCEPTED:
+                self._unproven[value] = None
+            elif event == zmq.EVENT_DISCONNECTED:
+                self._unproven.pop(value, None)
+            elif event == zmq.EVENT_ACCEPT_FAILED and not full:
                 full = True
                 self._on_full()
             refused += event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in another_secret
+        if len(self._unproven) > PLACES:
+            self._make_room()
         return refused
+
+    def _make_room(self) -> None:
+        """Have those go who have waited longest without proving themselves, and forget those who have."""
+        self._unproven = {fd: None for fd in self._unproven if self._is_unproven(fd)}
+        for fd in list(self._unproven)[: max(0, len(self._unproven) - PLACES)]:
+            del self._unproven[fd]
+            with contextlib.suppress(OSError), self._borrowed(fd) as sock:
+                sock.shutdown(socket.SHUT_RDWR)  # ZeroMQ closes it; one that belongs here comes again
+
+    def _is_unproven(self, fd: int) -> bool:
+        """Tell whether a connection has got no more than a greeting; not where it has gone, or nobody knows."""
+        with contextlib.suppress(OSError, AttributeError, struct.error), self._borrowed(fd) as sock:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_NBYTES)
+            return bool(_TAKEN.unpack_from(info, _TAKEN_AT)[0] <= _GREETED_NBYTES)
+        return False
+
+    def _borrowed(self, fd: int) -> socket.socket:
+        """Return a connection of ZeroMQ's.
+
+        Raises:
+            OSError: It is no longer there, and its number may be that of something else.
+        """
+        sock = socket.socket(fileno=os.dup(fd))
+        try:
+            if sock.getsockname() != self._listening.getsockname():
+                raise OSError(errno.EBADF, "another's")
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     def _events(self) -> Iterator[tuple[int, int]]:
         import zmq

@@ -13,6 +13,7 @@ from typing import Any
 from rankwise.basics.interrupts import start
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
+from rankwise.network.doors import PATIENCE_S
 from rankwise.network.secret import same
 from rankwise.store import operations
 from rankwise.store.memory import Table
@@ -43,8 +44,6 @@ _PROBE_S = 0.5
 
 #: How long the last replies may take to leave: who has been answered must hear it, even if the store closes then.
 _LINGER_MS = 500
-#: How long a connection may take to prove itself.
-_HANDSHAKE_MS = 5000
 _QUEUED_MESSAGES = 64
 
 _servers: weakref.WeakSet[StoreServer] = weakref.WeakSet()
@@ -107,7 +106,7 @@ class StoreServer:
         socket.linger = _LINGER_MS
         socket.maxmsgsize = wire.MAX_FRAME_NBYTES
         socket.sndhwm = socket.rcvhwm = _QUEUED_MESSAGES
-        socket.handshake_ivl = _HANDSHAKE_MS
+        socket.handshake_ivl = int(1000 * PATIENCE_S)
         socket.router_mandatory = True  # a reply that reaches nobody is an error, not lost
         socket.bind(PRIVATE_URL)
         # Made now, as there may be no descriptor for it when the end has come.

@@ -10,8 +10,8 @@ arrive as something else.
 What `decode` promises about any bytes whatever: it returns an object or raises `DecodeError`; it imports nothing
 that the bytes name, except the folder of the package tzdata in which a time zone that it lists lies; it reserves no
 memory that the bytes only announce; it goes no deeper than `MAX_DEPTH` and counts no more than `MAX_ITEMS` items. It
-takes time in proportion to the number of bytes, and a second more at most where a sender who knows the
-secret of the job chooses keys that collide on purpose: more of them are refused, by `encode` too.
+takes time in proportion to the number of bytes, and a second more at most, where a sender who knows the secret of the
+job chooses keys that collide on purpose: what takes longer is refused, whatever the keys are.
 
 Objects are trees: an object met twice arrives as two, and one that contains itself is refused.
 """

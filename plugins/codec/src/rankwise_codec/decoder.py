@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rankwise_codec.building import FEW, PLAIN, SHORT_NBYTES, Building
 from rankwise_codec.classes import find
 from rankwise_codec.dtypes import dtype_from_spec
 from rankwise_codec.layout import (
@@ -23,7 +24,7 @@ from rankwise_codec.layout import (
     as_bytes,
     layout_of,
 )
-from rankwise_codec.values import Collisions, value_type_by_code
+from rankwise_codec.values import value_type_by_code
 
 __all__ = ["decode"]
 
@@ -55,7 +56,7 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
 class _Decoder:
     """A place in the bytes, and how deep and how many items it went so far."""
 
-    __slots__ = ("collisions", "data", "depth", "end", "items", "pos")
+    __slots__ = ("building", "data", "depth", "end", "items", "pos")
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -63,7 +64,7 @@ class _Decoder:
         self.pos = 0
         self.depth = 0
         self.items = 0
-        self.collisions = Collisions()
+        self.building = Building(self.end)
 
     def whole(self) -> Any:
         """Read the one object that the bytes should be."""
@@ -118,11 +119,6 @@ class _Decoder:
         if self.items > MAX_ITEMS:
             raise DecodeError(f"the encoded object holds more than {MAX_ITEMS} items")
 
-    def note(self, key: Any, seen: dict[int, int]) -> None:
-        """Count a key of a dict or set, of which those with equal hashes take time."""
-        if not self.collisions.note(key, seen):
-            raise DecodeError("too many keys of dicts or members of sets have equal hashes")
-
 
 def _read_int(decoder: _Decoder) -> int:
     (value,) = _INT(decoder.data, decoder.pos)
@@ -174,32 +170,46 @@ def _read_tuple(decoder: _Decoder) -> tuple[Any, ...]:
     return tuple(_read_list(decoder))
 
 
-def _read_set(decoder: _Decoder, kind: type[set[Any]] | type[frozenset[Any]]) -> set[Any] | frozenset[Any]:
+def _read_set(decoder: _Decoder) -> set[Any]:
+    start = decoder.pos
     members = _read_list(decoder)
-    seen: dict[int, int] = {}
-    for member in members:
-        decoder.note(member, seen)
-    value = kind(members)
-    if len(value) != len(members):
+    made = decoder.building.set_of(members, decoder.pos - start)
+    if len(made) != len(members):
         raise DecodeError("a set holds the same member twice")
-    return value
+    return made
+
+
+def _read_frozenset(decoder: _Decoder) -> frozenset[Any]:
+    return frozenset(_read_set(decoder))
 
 
 def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
     count = decoder.length(2)
     decoder.open(2 * count)
-    value = decoder.value
-    items: dict[Any, Any] = {}
-    seen: dict[int, int] = {}
-    for _ in range(count):
-        key = value()
-        if type(key) is not str:
-            decoder.note(key, seen)
-        items[key] = value()
+    items = _few_items(decoder, count) if count <= FEW else _many_items(decoder, count, {})
     if len(items) != count:
         raise DecodeError("a dict holds the same key twice")
     decoder.depth -= 1
     return items
+
+
+def _few_items(decoder: _Decoder, count: int) -> dict[Any, Any]:
+    """Read items into a dict one by one, for as long as their keys are plain or all of them is short."""
+    value, data, short = decoder.value, decoder.data, decoder.pos + SHORT_NBYTES
+    items: dict[Any, Any] = {}
+    for done in range(count):
+        if data[decoder.pos] not in PLAIN and decoder.pos > short:
+            return _many_items(decoder, count - done, items)
+        key = value()
+        items[key] = value()
+    return items
+
+
+def _many_items(decoder: _Decoder, count: int, items: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a dict of some items, and others that follow."""
+    value = decoder.value
+    both = [value() for _ in range(2 * count)]
+    return decoder.building.dict_of([*items, *both[::2]], [*items.values(), *both[1::2]])
 
 
 def _read_numbers(decoder: _Decoder, container: type, element: type) -> list[Any] | tuple[Any, ...]:
@@ -262,8 +272,8 @@ _KNOWN: dict[int, Callable[[_Decoder], Any]] = {
     Tag.BYTEARRAY: _read_bytearray,
     Tag.LIST: _read_list,
     Tag.TUPLE: _read_tuple,
-    Tag.SET: partial(_read_set, kind=set),
-    Tag.FROZENSET: partial(_read_set, kind=frozenset),
+    Tag.SET: _read_set,
+    Tag.FROZENSET: _read_frozenset,
     Tag.DICT: _read_dict,
     Tag.ARRAY: _read_array,
     Tag.DATACLASS: _read_dataclass,

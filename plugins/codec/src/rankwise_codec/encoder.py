@@ -25,7 +25,7 @@ from rankwise_codec.layout import (
     layout_of,
     with_article,
 )
-from rankwise_codec.values import Collisions, ValueType, value_type_of
+from rankwise_codec.values import ValueType, value_type_of
 
 __all__ = ["encode"]
 
@@ -53,13 +53,12 @@ def encode(obj: Any) -> bytes:
 class _Encoder:
     """The parts of one encoded object so far; big buffers are not copied until all parts are joined."""
 
-    __slots__ = ("collisions", "depth", "items", "parts")
+    __slots__ = ("depth", "items", "parts")
 
     def __init__(self) -> None:
         self.parts: list[bytes | bytearray | memoryview] = [MAGIC]
         self.depth = 0
         self.items = 0
-        self.collisions = Collisions()
 
     def put(self, obj: Any) -> None:
         """Append one value."""
@@ -80,11 +79,6 @@ class _Encoder:
         self.items += items
         if self.items > MAX_ITEMS:
             raise Refused(ValueError, f"brings the number of items over {MAX_ITEMS}; send arrays")
-
-    def note(self, key: Any, seen: dict[int, int]) -> None:
-        """Count a key of a dict or set, of which those with equal hashes take the receiver's time."""
-        if not self.collisions.note(key, seen):
-            raise Refused(ValueError, "is one key or member too many whose hashes are equal; send lists of pairs")
 
 
 _Writer: TypeAlias = Callable[[_Encoder, Any], None]
@@ -171,10 +165,8 @@ def _write_numbers(encoder: _Encoder, value: list[Any] | tuple[Any, ...]) -> boo
 def _write_set(encoder: _Encoder, value: set[Any] | frozenset[Any]) -> None:
     encoder.open(len(value))
     encoder.parts.append(_HEAD(Tag.SET if type(value) is set else Tag.FROZENSET, len(value)))
-    seen: dict[int, int] = {}
     try:
         for item in value:
-            encoder.note(item, seen)
             encoder.put(item)
     except Refused as refused:
         refused.places.append("<member>")
@@ -185,12 +177,10 @@ def _write_set(encoder: _Encoder, value: set[Any] | frozenset[Any]) -> None:
 def _write_dict(encoder: _Encoder, value: dict[Any, Any]) -> None:
     encoder.open(2 * len(value))
     encoder.parts.append(_HEAD(Tag.DICT, len(value)))
-    put, seen = encoder.put, dict[int, int]()
+    put = encoder.put
     key = None
     try:
         for key, item in value.items():
-            if type(key) is not str:
-                encoder.note(key, seen)
             put(key)
             put(item)
     except Refused as refused:

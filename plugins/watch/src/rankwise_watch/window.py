@@ -25,6 +25,7 @@ from rankwise.errors import DistError
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.stats import of_group
 from rankwise.groups.world import World
+from rankwise.network import doors
 from rankwise.store import PrefixStore
 from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
@@ -39,9 +40,7 @@ __all__ = [
     "QUESTION",
     "Window",
     "answer_key",
-    "is_own_user",
     "open_window",
-    "owner_of",
     "sample",
     "wish_key",
 ]
@@ -66,17 +65,6 @@ def answer_key(question: str, rank: int) -> str:
 def wish_key(question: str) -> str:
     """Return the key of the counter that goes on for as long as somebody wants answers."""
     return f"look/{question}/wish"
-
-
-def owner_of(sock: socket.socket) -> int:
-    """Return the user that the other end belongs to, by number."""
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return int(uid)
-
-
-def is_own_user(sock: socket.socket) -> bool:
-    """Tell whether the other end belongs to this user, or to root."""
-    return owner_of(sock) in (os.geteuid(), 0)
 
 
 def open_window(world: World) -> None:
@@ -110,16 +98,8 @@ class Window:
         self._watcher.at_end(self.close)
         if not sys.platform.startswith("linux"):
             return  # elsewhere names of sockets are files
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(f"\0{NAME}{os.getpid()}-{os.urandom(4).hex()}")
-            listener.listen(_MOST_LOOKERS)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
-        self._listener = listener
-        self._watcher.hear(listener.fileno(), self._accept)
+        self._listener = doors.open_at(f"{NAME}{os.getpid()}-{os.urandom(4).hex()}")
+        self._watcher.hear(self._listener.fileno(), self._accept)
 
     def close(self) -> None:
         """Give everything back."""
@@ -136,7 +116,7 @@ class Window:
         with suppress(OSError):
             sock, _ = self._listener.accept()
             sock.setblocking(False)
-            if len(self._lookers) < _MOST_LOOKERS and is_own_user(sock):
+            if len(self._lookers) < _MOST_LOOKERS and doors.is_own_user(sock):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_NBYTES)
                 self._lookers.append(sock)
                 self._watcher.hear(sock.fileno(), partial(self._answer, sock))

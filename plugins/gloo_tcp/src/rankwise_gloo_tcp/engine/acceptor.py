@@ -9,6 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
+from rankwise.backends import doors
 from rankwise.backends import network_interface as interface
 from rankwise.errors import DistError, DistNetworkError
 from rankwise_gloo_tcp.engine.config import EngineConfig
@@ -16,14 +17,13 @@ from rankwise_gloo_tcp.engine.loop import Handler, Loop
 from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.guards import Guards
-from rankwise_gloo_tcp.transport.connecting import MAX_INCOMING, Incoming, Outgoing
+from rankwise_gloo_tcp.transport.connecting import Incoming, Outgoing
 
 __all__ = ["RETRY_S", "SILENT_S", "Acceptor", "PeerRegistry"]
 
 RETRY_S = 0.005
 #: For how long nothing is accepted after the process has run out of descriptors: trying again would keep it busy.
 _PAUSE_S = 0.1
-_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 #: For how long a port that refuses is tried again, and how often: the peer may be let through in the other direction.
 _REFUSED_S, _AGAIN_S = 0.5, 0.1
 #: After how long without an answer a connection counts as failed. The system has tried four times by then. A group
@@ -243,10 +243,10 @@ class Acceptor:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno in _NO_DESCRIPTORS:
+                if error.errno in doors.NO_DESCRIPTORS:
                     self._pause()
                 return  # else it went away before it was taken in
-            while len(self.incoming) >= MAX_INCOMING:
+            while len(self.incoming) >= doors.PLACES:
                 self.incoming_ended(next(iter(self.incoming)))  # the oldest
             incoming = Incoming(self, sock, near)
             self.incoming[incoming] = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rankwise.backends import Context, Deadline, PrefixStore
+from rankwise.backends import Context, Deadline, PrefixStore, doors
 from rankwise.backends import debug_log as tell
 from rankwise.backends import job_secret as secret
 from rankwise.errors import DistNetworkError, RendezvousError
@@ -22,7 +22,7 @@ from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards, handing, joining_board, privacy, transports
-from rankwise_gloo_tcp.setup.transports import BACKLOG, CONNECTIONS, INTEGRITY, TRANSPORTS, VARIABLE
+from rankwise_gloo_tcp.setup.transports import CONNECTIONS, INTEGRITY, TRANSPORTS, VARIABLE
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import Encryption
@@ -52,13 +52,16 @@ def create(context: Context) -> GlooCommunicator:
     proves = key is not None or (private is not None and private.certificate == privacy.BY_FILES)
     transport = transports.chosen()
     listeners: list[tuple[socket.socket, bool]] = []
-    board_listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    board_listener: socket.socket | None = None
     try:
         chosen = selection.load(context.options)
         card = transports.listen(context, transport, proves, listeners, deadline)
+        board_name = _board_name(context.rank, context.size, card)
+        if len(board_name) > len(_TAKES):
+            board_listener = doors.open_at(board_name)
         card = card._replace(
             algorithms=str(chosen),
-            board=_board_name(context.rank, context.size, card, board_listener),
+            board=board_name,
             certificate=private.certificate if private else "",
         )
         all_cards, token = cards.exchange(context, context.store, card, deadline)
@@ -93,7 +96,8 @@ def create(context: Context) -> GlooCommunicator:
             sock.close()
         raise
     finally:
-        board_listener.close()
+        if board_listener is not None:
+            board_listener.close()
     return comm
 
 
@@ -181,16 +185,13 @@ def _engine(
     return engine
 
 
-def _board_name(rank: int, size: int, card: Card, listener: socket.socket) -> str:
+def _board_name(rank: int, size: int, card: Card) -> str:
     """Return the name of the socket where a rank hands out the board, if it does; nothing if it can use none."""
     if not card.unix or not board.available():
         return ""
     if not handing.below(rank, size):
         return _TAKES
-    name = f"rankwise-{os.urandom(16).hex()}"
-    listener.bind("\0" + name)
-    listener.listen(BACKLOG)
-    return name
+    return f"rankwise-{os.urandom(16).hex()}"
 
 
 def _files(card: Card) -> str:

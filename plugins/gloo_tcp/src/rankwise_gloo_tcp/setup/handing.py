@@ -6,15 +6,14 @@ would have to shake hands for longer than all else takes it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import socket
-import struct
 from collections.abc import Callable, Generator
 from functools import partial
+from time import monotonic, sleep
 
-from rankwise.backends import Deadline
+from rankwise.backends import Deadline, doors
 from rankwise.errors import DistTimeoutError, ProtocolError
 from rankwise_gloo_tcp.protocol import handshake
 
@@ -23,9 +22,10 @@ __all__ = ["above", "below", "fetch", "hand_out"]
 #: To how many ranks one hands it: on most machines rank 0 to all.
 _FANOUT = 16
 
-_CREDENTIALS = struct.Struct("iII")
 #: How often a wait checks whether the ranks that it waits for can still come.
 _LOOK_S = 0.25
+#: How long one waits that was sent away, or has no descriptor left for those that come.
+_PAUSE_S = 0.01
 
 #: Ends with the rank of one that has got the descriptor.
 _Guest = Generator[None, None, int]
@@ -57,71 +57,122 @@ def hand_out(
         DistTimeoutError: Some have not come for it.
     """
     missing = set(below(rank, size))
-    with contextlib.ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
-        listener.setblocking(False)
-        selector.register(listener, selectors.EVENT_READ)
+    with _Door(listener, partial(_serve, descriptor, key, rank, size)) as door:
+        look_at = monotonic() + _LOOK_S
         while missing:
-            ready = selector.select(min(max(deadline.remaining(), 0.001), _LOOK_S))
-            for event, _ in ready:
-                if event.fileobj is listener:
-                    _let_in(listener, selector, stack, partial(_serve, descriptor, key, rank, size))
-                else:
-                    missing.discard(_go_on(event.data, selector))
-            if not ready:
+            missing -= door.attend(min(max(deadline.remaining(), 0.001), _LOOK_S))
+            if monotonic() >= look_at:
                 look()
+                look_at = monotonic() + _LOOK_S
             if missing and deadline.expired():
                 names = ", ".join(map(str, sorted(missing)))
                 raise DistTimeoutError(f"group ranks {names} did not come for the shared memory in time")
 
 
-def _let_in(
-    listener: socket.socket, selector: selectors.BaseSelector, stack: contextlib.ExitStack, serve: Callable[..., _Guest]
-) -> None:
-    """Begin with any rank that has come; one that is slow, as all are on a busy machine, keeps no other waiting."""
-    with contextlib.suppress(OSError):
-        sock = stack.enter_context(listener.accept()[0])
-        sock.setblocking(False)
-        selector.register(sock, selectors.EVENT_READ, (sock, serve(sock)))
+class _Door:
+    """A listening socket, and those who have come and not proved themselves so far, the first of them first."""
+
+    def __init__(self, listener: socket.socket, serve: Callable[[socket.socket], _Guest]) -> None:
+        self._listener, self._serve = listener, serve
+        self._selector = selectors.DefaultSelector()
+        self._guests: dict[socket.socket, tuple[_Guest, doors.Patience]] = {}
+
+    def __enter__(self) -> _Door:
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sock in list(self._guests):
+            self._end(sock)
+        self._selector.close()
+
+    def attend(self, timeout_s: float) -> set[int]:
+        """Go on with all that have said something; return the ranks that have got the descriptor."""
+        served = set()
+        for event, _ in self._selector.select(timeout_s):
+            if event.fileobj is self._listener:
+                self._let_in()
+            elif event.fileobj in self._guests:  # else it has just made room for another
+                served.add(self._go_on(event.fileobj))
+        now = monotonic()
+        for sock in [sock for sock, (_, patience) in self._guests.items() if patience.has_had(doors.PATIENCE_S, now)]:
+            self._end(sock)
+        return served - {-1}
+
+    def _let_in(self) -> None:
+        """Begin with those that have come; one that is slow, as all are on a busy machine, keeps no other waiting."""
+        for _ in range(doors.PLACES):
+            try:
+                sock, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno in doors.NO_DESCRIPTORS:
+                    sleep(_PAUSE_S)
+                return
+            if not doors.is_own_user(sock):
+                sock.close()
+                continue
+            if len(self._guests) >= doors.PLACES:
+                self._end(next(iter(self._guests)))
+            sock.setblocking(False)
+            self._selector.register(sock, selectors.EVENT_READ)
+            self._guests[sock] = self._serve(sock), doors.Patience()
+
+    def _go_on(self, sock: socket.socket) -> int:
+        """Read what a guest has sent; return its rank once it has got the descriptor, and -1 before."""
+        source = -1
+        try:
+            next(self._guests[sock][0])
+            return source
+        except StopIteration as end:
+            source = end.value
+        except (OSError, ProtocolError):  # a stranger
+            pass
+        self._end(sock)
+        return source
+
+    def _end(self, sock: socket.socket) -> None:
+        del self._guests[sock]
+        self._selector.unregister(sock)
+        sock.close()
 
 
-def _go_on(guest: tuple[socket.socket, _Guest], selector: selectors.BaseSelector) -> int | None:
-    """Read what a guest has sent; return its rank once it has got the descriptor."""
-    sock, serving = guest
-    source = None
-    try:
-        next(serving)
-        return None
-    except StopIteration as end:
-        source = end.value
-    except (OSError, ProtocolError):  # a stranger
-        pass
-    selector.unregister(sock)
-    sock.close()
-    return source
+class _Shown(ProtocolError):
+    """The rank above has closed the connection before it has handed the descriptor out, as others have come since."""
 
 
 def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> int:
     """Return the descriptor, which the rank above hands out.
 
     Raises:
-        ProtocolError: What listens there does not belong to this job.
+        ProtocolError: What listens there does not belong to this job, or no longer listens.
         DistTimeoutError: It did not answer in time.
     """
-    hello = handshake.Hello.new(rank, above(rank), size)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(max(deadline.remaining(), 0.001))
+    while True:
+        hello = handshake.Hello.new(rank, above(rank), size)
         try:
-            sock.connect("\0" + name)
-            sock.sendall(hello.pack())
-            answered = _read(sock, handshake.ANSWER_NBYTES)
-            handshake.check_answer(key, hello, answered)
-            sock.sendall(handshake.proof(key, hello, answered))
-            _, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
+            return _fetched(name, hello, key, deadline)
         except TimeoutError:
             raise DistTimeoutError(f"group rank {hello.target} did not hand out the shared memory in time") from None
+        except (_Shown, ConnectionResetError, BrokenPipeError) as error:
+            if deadline.expired():
+                raise ProtocolError(
+                    f"group rank {hello.target} does not hand out the shared memory: {error}"
+                ) from error
+            sleep(_PAUSE_S)
         except OSError as error:
             raise ProtocolError(f"group rank {hello.target} does not hand out the shared memory: {error}") from error
+
+
+def _fetched(name: str, hello: handshake.Hello, key: bytes, deadline: Deadline) -> int:
+    with doors.call_at(name, deadline) as sock:
+        sock.sendall(hello.pack())
+        answered = _read(sock, handshake.ANSWER_NBYTES)
+        handshake.check_answer(key, hello, answered)
+        sock.sendall(handshake.proof(key, hello, answered))
+        told, descriptors, _, _ = socket.recv_fds(sock, 1, 1)
+    if not told:
+        raise _Shown("the connection was closed during the handshake")
     if not descriptors:
         raise ProtocolError(f"group rank {hello.target} has handed out no descriptor")
     os.set_inheritable(descriptors[0], False)
@@ -130,9 +181,6 @@ def fetch(name: str, rank: int, size: int, key: bytes, deadline: Deadline) -> in
 
 def _serve(descriptor: int, key: bytes, rank: int, size: int, sock: socket.socket) -> _Guest:
     """Hand the descriptor to a guest that proves itself, step by step as it answers; return its rank."""
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
-        raise ProtocolError("another user")
     hello = handshake.read_hello((yield from _piecewise(sock, handshake.HELLO_NBYTES)), rank, size)
     answered = handshake.answer(key, hello)
     sock.sendall(answered)
@@ -161,5 +209,5 @@ def _read(sock: socket.socket, nbytes: int) -> bytes:
 def _some(sock: socket.socket, nbytes: int) -> bytes:
     piece = sock.recv(nbytes)
     if not piece:
-        raise ProtocolError("the connection was closed during the handshake")
+        raise _Shown("the connection was closed during the handshake")
     return piece

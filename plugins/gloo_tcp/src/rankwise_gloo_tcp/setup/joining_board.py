@@ -20,7 +20,9 @@ from rankwise_gloo_tcp.transport.rings import MAX_RANKS, Bell
 __all__ = ["join"]
 
 
-def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket.socket, deadline: Deadline) -> None:
+def join(
+    comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket.socket | None, deadline: Deadline
+) -> None:
     """Let `comm` use a board.
 
     Raises:
@@ -33,7 +35,7 @@ def join(comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket
     else:
         descriptor = handing.fetch(cards[handing.above(rank)].board, rank, size, key, deadline)
     try:
-        if handing.below(rank, size):
+        if listener is not None:
             handing.hand_out(listener, descriptor, key, rank, size, deadline, comm.context.look)
         shared = compiled.make_board(descriptor, rank, size, may_spin, comm.look)
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context, Deadline, at_free_port
+from rankwise.backends import Context, Deadline, at_free_port, doors
 from rankwise.backends import network_interface as interface
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
@@ -17,13 +17,12 @@ from rankwise_gloo_tcp.setup import cards
 from rankwise_gloo_tcp.setup.privacy import ENCRYPTED
 
 __all__ = [
-    *("BACKLOG", "CONNECTIONS", "INTEGRITY", "TRANSPORTS", "VARIABLE"),
+    *("CONNECTIONS", "INTEGRITY", "TRANSPORTS", "VARIABLE"),
     *("chosen", "connections", "integrity", "listen"),
 ]
 
 VARIABLE, INTEGRITY = "RANKWISE_GLOO_TRANSPORT", "RANKWISE_GLOO_INTEGRITY"
 CONNECTIONS, _MOST_CONNECTIONS = "RANKWISE_GLOO_CONNECTIONS", 16
-BACKLOG = 1024
 
 #: For each value of the variable the transports that a rank serves, in the order in which peers prefer them. Where all
 #: ranks of a group share a board, pipes through its memory take the place of Unix sockets.
@@ -81,14 +80,7 @@ def _listen_unix(context: Context, has_secret: bool, deadline: Deadline) -> _Lis
     if not _has_unix():
         return None
     name = f"rankwise-{os.urandom(16).hex()}"
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.bind("\0" + name)
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return _Listening(sock, True, {"unix": name})
+    return _Listening(doors.open_at(name), True, {"unix": name})
 
 
 def _listen_tcp(context: Context, has_secret: bool, deadline: Deadline) -> _Listening | None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rankwise.backends import doors
 from rankwise.backends import network_interface as interface
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
@@ -23,14 +22,7 @@ from rankwise_gloo_tcp.protocol.handshake import BrokenOffError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import EncryptedSocket, Encryption
 
-__all__ = ["MAX_INCOMING", "Incoming", "Outgoing"]
-
-#: How long an incoming connection may take for the handshake; in how many rounds of the loop at the least a patience
-#: runs out, as this process may have stood still itself; and how many incoming connections there may be.
-_PATIENCE_S, _ROUNDS = 5.0, 5
-MAX_INCOMING = 128
-
-_CREDENTIALS = struct.Struct("iII")
+__all__ = ["Incoming", "Outgoing"]
 
 
 class HandshakeOwner(Protocol):
@@ -75,13 +67,7 @@ class _Joining:
         self.owner, self.sock = owner, sock
         self._got = bytearray()
         self._encrypted: EncryptedSocket | None = None
-        self._looked_at, self._waited_s = monotonic(), 0.0
-
-    def _has_had(self, limit_s: float, now: float) -> bool:
-        """Tell, once a round of the loop, whether so much time has passed; time without a processor counts little."""
-        self._waited_s += min(now - self._looked_at, limit_s / _ROUNDS)
-        self._looked_at = now
-        return self._waited_s >= limit_s
+        self._patience = doors.Patience()
 
     def _record(self, nbytes: int) -> bytes | None:
         """Return the next record once it is whole.
@@ -179,7 +165,7 @@ class Outgoing(_Joining):
 
     def is_unanswered(self, now: float, limit_s: float) -> bool:
         """Tell, once a round of the loop, whether the other host has not answered for so long."""
-        return not self.near and self._hello is None and self._has_had(limit_s, now)
+        return not self.near and self._hello is None and self._patience.has_had(limit_s, now)
 
     def local_address(self) -> str | None:
         """Return the address of this host from which the connection is made, if there is one so far."""
@@ -242,14 +228,11 @@ class Incoming(_Joining):
 
     def has_timed_out(self, now: float) -> bool:
         """Tell, once a round of the loop, whether the handshake has had its time."""
-        return self._has_had(_PATIENCE_S, now)
+        return self._patience.has_had(doors.PATIENCE_S, now)
 
     def check_uid(self) -> bool:
         """Tell whether the other end of a Unix socket belongs to this same user."""
-        if not self.near or not hasattr(socket, "SO_PEERCRED"):
-            return True
-        raw = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return bool(_CREDENTIALS.unpack(raw)[1] == os.geteuid())
+        return not self.near or doors.is_own_user(self.sock)
 
     def _ready(self, events: int) -> None:
         try:

@@ -17,13 +17,11 @@ from rankwise.basics.debug import tell
 from rankwise.groups.stats import OperationStats
 from rankwise.groups.world import World, current
 from rankwise.meeting.launcher_env import local_rank
+from rankwise.network import doors
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
 from rankwise_watch.figures import PORT
 
 __all__ = ["render", "serve"]
-
-#: How many are answered at a time, and how long one may take to ask or to read.
-_MOST_CONNECTIONS, _PATIENCE_S = 16, 10.0
 
 #: The metrics: name, kind, what it is, and where it comes from; None where a backend cannot tell.
 _METRICS: tuple[tuple[str, str, str, Callable[[OperationStats], float | None]], ...] = (
@@ -106,7 +104,7 @@ class _Server(ThreadingMixIn, HTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         with self.lock:
             # One that says nothing gives way to the next.
-            late = self._open.pop(0) if len(self._open) >= _MOST_CONNECTIONS else None
+            late = self._open.pop(0) if len(self._open) >= doors.PLACES else None
             self._open.append(request)
         if late is not None:
             with suppress(OSError):
@@ -125,7 +123,7 @@ class _Server(ThreadingMixIn, HTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _PATIENCE_S
+    timeout = doors.PATIENCE_S
 
     def do_GET(self) -> None:
         """Answer."""

@@ -14,10 +14,12 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError, DistNetworkError
+from rankwise.network import doors
 from rankwise_launch.commands import CommandError
 from rankwise_tools.top.samples import Sample, checked
-from rankwise_watch.window import NAME, QUESTION, answer_key, owner_of, wish_key
+from rankwise_watch.window import NAME, QUESTION, answer_key, wish_key
 
 if TYPE_CHECKING:
     from rankwise.store import TCPStore
@@ -53,13 +55,11 @@ class _Rank:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sock.settimeout(_ANSWER_S)
+        self._sock = doors.call_at(name, Deadline(_ANSWER_S))
         try:
-            self._sock.connect("\0" + name)
             #: Root sees everybody's jobs, each user's for itself: no process counts as a rank of another user's job.
-            self.owner = owner_of(self._sock)
-            if os.geteuid() and self.owner not in (os.geteuid(), 0):
+            self.owner = doors.owner_of(self._sock)
+            if os.geteuid() and not doors.is_own_user(self._sock):
                 raise PermissionError("the process belongs to somebody else")
             self.ask()
         except OSError:
