@@ -18,6 +18,8 @@ from tests.threads import run_local
 import rankwise as dist
 from rankwise.backends import MAX_TAG
 
+PATIENCE_S = 20.0
+
 #: Some are given as what they are on each rank, others are made anew for each call.
 ODD: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
@@ -132,7 +134,7 @@ def outcome(call: str, given: dict[str, Any]) -> tuple[str, str]:
     try:
         work = getattr(dist, call)(**given)
         if isinstance(work, dist.Work):
-            work.wait(20)
+            work.wait(PATIENCE_S)
     except dist.BackendNotFoundError:
         return "refused", f"{call}: backend"
     except (TypeError, ValueError, dist.UnsupportedOperationError) as error:
@@ -148,7 +150,9 @@ def test_all_ranks_judge_an_argument_alike(call: str) -> None:
     wrong = []
     for argument in arguments:
         names = [odd for odd in ODD if (call, argument, odd) not in ON_SOME_RANKS]
-        told = run_local(2, lambda argument=argument, names=names: outcomes(call, argument, names), timeout=30)
+        told = run_local(
+            2, lambda argument=argument, names=names: outcomes(call, argument, names), timeout=2 * PATIENCE_S
+        )
         for odd, ranks in zip(names, zip(*told, strict=True), strict=True):
             if problem := what_is_wrong(call, [*arguments, *INNER], list(ranks)):
                 wrong.append(f"{call}({argument}={odd}) {problem}: {ranks}")

@@ -22,6 +22,8 @@ from tests.threads import run_local
 
 import rankwise as dist
 
+PATIENCE_S = 60.0
+
 #: What an argument of an error's class may be, by its annotation.
 VALUES: dict[str, Any] = {
     "str": "what happened",
@@ -119,7 +121,7 @@ def raise_it(error: BaseException) -> None:
 def test_a_pool_of_processes_raises_what_its_worker_raised():
     errors = [made(kind) for kind in CLASSES]
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
-        raised = [pool.submit(raise_it, error).exception(timeout=30) for error in errors]
+        raised = [pool.submit(raise_it, error).exception(timeout=PATIENCE_S) for error in errors]
     assert [told(error) for error in raised] == [told(error) for error in errors]
 
 
@@ -130,5 +132,5 @@ def gathered() -> list[Any]:
 
 
 def test_ranks_gather_their_errors():
-    for everyones in run_local(2, gathered, timeout=60):
+    for everyones in run_local(2, gathered, timeout=PATIENCE_S):
         assert everyones == 2 * [told(made(kind)) for kind in CLASSES]

@@ -62,11 +62,11 @@ def test_an_operation_that_waits_has_the_turn_before_those_that_come_later(order
 def test_a_turn_that_is_given_back_without_a_word_is_noticed(order: IssueOrder, who: str) -> None:
     assert order.enter()
     soon(setattr, order.turn, "holder", None)  # by a thread that is interrupted before it tells
-    with within(20.0):
+    with within(PATIENCE_S):
         if who == "drain":
-            order.drain(30.0)
+            order.drain(1.5 * PATIENCE_S)
         else:
-            later(order, lambda: None).wait(30.0)
+            later(order, lambda: None).wait(1.5 * PATIENCE_S)
 
 
 def test_draining_gives_up_at_its_time_out(order: IssueOrder) -> None:

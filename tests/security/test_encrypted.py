@@ -26,6 +26,8 @@ from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import privacy
 
 KEY = b"k" * 32
+#: How a text begins of the variable that is missing.
+LACKING = "GLOO_DEVICE_TRANSPORT=TCP_TLS needs GLOO_DEVICE_TRANSPORT_TCP_TLS"
 PATIENCE_S = 20.0
 TIMEOUT_S = 90
 HANDSHAKE_NBYTES = handshake.HELLO_NBYTES + handshake.PROOF_NBYTES
@@ -234,4 +236,6 @@ def test_all_ranks_have_torchs_variables_or_none_and_they_are_complete(tmp_path:
     (tmp_path / "meet").unlink(missing_ok=True)
     lacking = {name: value for name, value in ours.items() if not name.endswith("CA_FILE")}
     said = job(tmp_path, [lacking] * 3, TIMEOUT_S)[0]
-    assert str(said).startswith("ValueError GLOO_DEVICE_TRANSPORT=TCP_TLS needs GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE")
+    assert str(said).startswith(
+        "ValueError init_process_group: GLOO_DEVICE_TRANSPORT=TCP_TLS needs GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE"
+    )

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import tempfile
 import time
 import zoneinfo
 from collections.abc import Callable
@@ -172,17 +173,32 @@ def test_only_a_value_error_escapes_from_a_node_list(text: str) -> None:
 @given(st.binary(max_size=100))
 @steady
 def test_only_a_value_error_escapes_from_a_secret_and_shows_nothing_of_it(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        os.chmod(file.name, 0o600)
+        said = ""
+        try:
+            assert len(secret._from_file(file.name)) == secret.SECRET_NBYTES
+        except ValueError as error:
+            said = str(error)
+    assert len(data) < 8 or (data.hex() not in said and repr(data)[2:-1] not in said)
+
+
+@given(st.binary(max_size=100))
+@steady
+def test_no_foreign_descriptor_is_read_for_a_secret(data: bytes) -> None:
     reader, writer = os.pipe()
-    os.write(writer, data)
-    os.close(writer)
-    said = ""
     try:
-        assert len(secret._from_descriptor(str(reader))) == secret.SECRET_NBYTES
-    except ValueError as error:
-        said = str(error)
+        os.write(writer, data)
+        assert secret._from_descriptor(str(reader)) is None
+        os.close(writer)
+        writer = -1
+        assert os.read(reader, 1000) == data
     finally:
         os.close(reader)
-    assert len(data) < 8 or (data.hex() not in said and repr(data)[2:-1] not in said)
+        if writer >= 0:
+            os.close(writer)
 
 
 # ---------------------------------------------------------------------- time

@@ -25,6 +25,10 @@ def _look() -> None:
     """Return: nobody is known to have died."""
 
 
+#: Of a context that somebody makes by hand.
+_NEVER = Deadline(1e9)
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """All that a backend is told about the group that it serves.
@@ -44,6 +48,7 @@ class Context:
         parent: The world's communicator on the same backend, for a group that is made from it.
         look: Raises if a member has died meanwhile, or cannot make its communicator; for `create` to call now and then
             while it waits for others. `wait` does.
+        deadline: When the group must be made.
     """
 
     name: str
@@ -58,15 +63,21 @@ class Context:
     secret: bytes | None = None
     parent: Communicator | None = None
     look: Callable[[], None] = _look
+    deadline: Deadline = _NEVER
 
-    def wait(self, step: Callable[[float], _T], peers: Iterable[int], deadline: Deadline) -> _T:
+    def fetch(self, key: str, peer: int) -> bytes:
+        """Return what another member sets in the group's store, once it has; see `wait`."""
+        assert self.store is not None
+        store = self.store
+        return self.wait(lambda wait_s: store.get(key, wait_s), [peer])
+
+    def wait(self, step: Callable[[float], _T], peers: Iterable[int]) -> _T:
         """Return what a step of `create` returns that waits for other ranks; it is tried again and again, for a moment.
 
         Args:
             step: Takes the seconds that it may wait, and raises a `TimeoutError` when they have passed, as sockets and
                 stores do.
             peers: The group ranks that are waited for.
-            deadline: When to give up.
 
         Raises:
             DistTimeoutError: The time is up; it names the ranks, the group and the backend's step.
@@ -75,15 +86,15 @@ class Context:
         while True:
             self.look()
             try:
-                return step(min(_GLANCE_S, deadline.remaining()))
+                return step(min(_GLANCE_S, self.deadline.remaining()))
             except TimeoutError as error:
-                if not deadline.expired():
+                if not self.deadline.expired():
                     continue
                 missing = tuple(sorted(self.global_ranks[peer] for peer in peers))
                 late = DistTimeoutError(
                     f"making group {self.name!r} on rank {self.global_ranks[self.rank]}: timed out: rank"
                     f"{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} did not connect within "
-                    f"{deadline.timeout_s:g} s"
+                    f"{self.timeout_s:g} s"
                 )
                 late.waited_for = missing
                 raise late from error
@@ -91,4 +102,5 @@ class Context:
     @classmethod
     def plain(cls, store: Store | None, rank: int, size: int, timeout: Timeout) -> Context:
         """Make a context from what the plain creator signature tells."""
-        return cls("default", rank, size, tuple(range(size)), seconds(timeout), store=store)
+        timeout_s = seconds(timeout)
+        return cls("default", rank, size, tuple(range(size)), timeout_s, store=store, deadline=Deadline(timeout_s))

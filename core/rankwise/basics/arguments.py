@@ -1,4 +1,4 @@
-"""What the arguments of public calls may be, by their names; looked at once a call has raised, which costs none else.
+"""What the arguments of public calls may be, by their names; this is looked up when a call has raised, and only then.
 
 Whatever a wrong argument makes Python say deep inside becomes one sentence that names the call, the rank, the argument
 and what to give. Calls check beforehand what would be noticed too late, or on some ranks alone.

@@ -90,7 +90,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
             heed.look = look or refusals.see_nothing
             try:
                 for name in plan.config.backends():
-                    made[name] = _create(name, _context(world, plan, name, heed))
+                    made[name] = _create(name, _context(world, plan, name, heed, deadline))
             except DistNetworkError:
                 _look_again(look)  # a connection ends a little before it is known that its process has
                 raise
@@ -334,7 +334,7 @@ def _watched(
             yield look
 
 
-def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> Context:
+def _context(world: World, plan: Plan, name: str, look: Callable[[], None], deadline: Deadline) -> Context:
     return Context(
         name=plan.name,
         rank=plan.ranks.index(plan.global_rank),
@@ -348,4 +348,5 @@ def _context(world: World, plan: Plan, name: str, look: Callable[[], None]) -> C
         secret=world.secret or secret.load(),
         parent=None if world.default is None else world.default.communicator_of(name),
         look=look,
+        deadline=deadline,
     )

@@ -1,4 +1,4 @@
-"""The place of a job: what its ranks need, reserved at once, for as long as those are there whom the job is for."""
+"""The place of a job: what its ranks need, reserved in one request, as long as those are there whom the job is for."""
 
 from __future__ import annotations
 

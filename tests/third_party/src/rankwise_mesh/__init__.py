@@ -6,18 +6,7 @@ import struct
 import threading
 
 from rankwise import BackendSpec, Communicator, PeerDiedError
-from rankwise.backends import (
-    COLLECTIVES,
-    COMPLETED,
-    Capabilities,
-    Deadline,
-    Device,
-    Mailbox,
-    as_bytes,
-    derived,
-    hookimpl,
-    native,
-)
+from rankwise.backends import COLLECTIVES, COMPLETED, Capabilities, Device, Mailbox, as_bytes, derived, hookimpl, native
 
 HEADER, GOODBYE = struct.Struct("<qQ"), -1  # tag, number of bytes
 OPS = {**native("send", "recv"), **derived(*COLLECTIVES)}
@@ -81,25 +70,21 @@ class MeshCommunicator(Communicator):
 
 def connect_all(context):
     """Connect to the lower ranks, and be called by the higher ones."""
-    deadline = Deadline(context.timeout_s)
-
-    def port_of(peer):
-        return int(context.wait(lambda wait_s: context.store.get(f"port/{peer}", wait_s), [peer], deadline))
 
     def called(wait_s):
         server.settimeout(wait_s)
         connection, _ = server.accept()
-        connection.settimeout(deadline.remaining())
+        connection.settimeout(context.deadline.remaining())
         return HEADER.unpack(connection.recv(HEADER.size, socket.MSG_WAITALL))[0], connection
 
     with socket.create_server(("127.0.0.1", 0), backlog=context.size) as server:
         context.store.set(f"port/{context.rank}", str(server.getsockname()[1]))
-        sockets = {peer: socket.create_connection(("127.0.0.1", port_of(peer))) for peer in range(context.rank)}
+        ports = [int(context.fetch(f"port/{peer}", peer)) for peer in range(context.rank)]
+        sockets = {peer: socket.create_connection(("127.0.0.1", port)) for peer, port in enumerate(ports)}
         for connection in sockets.values():
             connection.sendall(HEADER.pack(context.rank, 0))
         while missing := set(range(context.size)) - {context.rank, *sockets}:
-            peer, connection = context.wait(called, missing, deadline)
-            sockets[peer] = connection
+            sockets.update([context.wait(called, missing)])
     for connection in sockets.values():
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # do not hold small messages back
