@@ -99,7 +99,7 @@ def test_a_hello_names_the_same_connection_on_both_sides() -> None:
 def test_a_value_that_is_none_names_the_variable(value: str) -> None:
     with pool_of(2, 1) as pool:
         for told in pool.run(programs.refused, [value] * 2):
-            assert told == f"{programs.VARIABLE}={value}: expected a number from 1 to 16"
+            assert told == f"init_process_group: {programs.VARIABLE}={value}: expected a number from 1 to 16"
 
 
 @pytest.mark.parametrize(("size", "each"), [(2, 1), (2, 2)])
