@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -83,7 +84,7 @@ def test_a_rank_that_stands_still_as_it_makes_its_communicator_is_named(kit: Kit
     for rank in (0, 2):
         text, took_s = told[rank]
         assert "timed out" in text, text
-        assert "rank 1" in text, text
+        assert re.search(r"ranks? (\d+, )*1\b", text), text  # perhaps with others, which wait for it too
         assert took_s < _TIMEOUT_S + _SOON_S, f"told after {took_s:.1f} s: {text}"
 
 
