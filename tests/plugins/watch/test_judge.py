@@ -32,7 +32,7 @@ class Case:
         beats: Any = SimpleNamespace(silent_s=self._silent_s, forgive=self._forgive)
         processes: Any = SimpleNamespace(
             is_fed=self.fed.append,
-            starved_s=lambda rank: self.starved.get(rank, 0.0),
+            starved_s=lambda rank, unseen_s: self.starved.get(rank, 0.0),
             end_of=self.ends.get,
             host=lambda rank: f"host{rank}",
             state=self.states.get,

@@ -47,6 +47,7 @@ class NcclWork:
     """
 
     __slots__ = (
+        "__weakref__",  # as whoever looks after works that nobody asks does not keep them alive
         "_error",
         "_future",
         "_source",
