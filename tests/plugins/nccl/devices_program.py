@@ -82,7 +82,7 @@ def mistakes_are_named_before_anything_moves() -> None:
     mixed = [*row[:3], on(1, 0, dtype=np.int32)]
     assert "int32" in said(dist.all_gather_multigpu, [mixed], inputs)
     assert "elements" in said(dist.all_reduce_multigpu, [on(0, 1.0), on(1, 1.0, 2.0)])
-    assert "2 input lists" in said(dist.reduce_scatter_multigpu, inputs, [row])
+    assert "one for each of 2 outputs" in said(dist.reduce_scatter_multigpu, inputs, [row])
     if dist.get_rank() == 0:
         assert "src_tensor=2" in said(dist.broadcast_multigpu, inputs, 0, src_tensor=2)
         assert "dst_tensor=-1" in said(dist.reduce_multigpu, inputs, 0, dst_tensor=-1)
