@@ -85,7 +85,7 @@ def mistakes_are_named_before_anything_moves() -> None:
     assert "one for each of 2 outputs" in said(dist.reduce_scatter_multigpu, inputs, [row])
     if dist.get_rank() == 0:
         assert "src_tensor=2" in said(dist.broadcast_multigpu, inputs, 0, src_tensor=2)
-        assert "dst_tensor=-1" in said(dist.reduce_multigpu, inputs, 0, dst_tensor=-1)
+        assert "dst_tensor must not be negative" in said(dist.reduce_multigpu, inputs, 0, dst_tensor=-1)
     assert not set(names()) & {"allGather", "reduceScatter", "broadcast", "reduce"}
 
 
