@@ -29,6 +29,7 @@ def is_integer(value: Any) -> bool:
 
 
 class _Kind(NamedTuple):
+    #: Nothing that it raises is caught: that may be an interrupt.
     fits: Callable[[Any], bool]
     words: str
 
@@ -97,7 +98,7 @@ def require(**given: Any) -> None:
     It names the argument; the call at whose end `name_argument` looks at the error is named there.
     """
     for name, value in given.items():
-        if not _fits(_KINDS[name], value):
+        if not _KINDS[name].fits(value):
             raise TypeError(_wanted(name, value))
 
 
@@ -142,20 +143,13 @@ def _wrong(frame: FrameType) -> str:
     code = frame.f_code
     for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
         value = frame.f_locals.get(name)
-        if name in _KINDS and not _fits(_KINDS[name], value):
+        if name in _KINDS and not _KINDS[name].fits(value):
             return _wanted(name, value)
     return ""
 
 
 def _wanted(name: str, value: Any) -> str:
     return f"{name} must be {_KINDS[name].words}, not {shown(value)}"
-
-
-def _fits(kind: _Kind, value: Any) -> bool:
-    try:
-        return bool(kind.fits(value))
-    except Exception:  # whatever a value of an odd class does as it is looked at
-        return False
 
 
 def shown(value: Any) -> str:

@@ -97,7 +97,7 @@ class Accepting:
         return refused
 
     def _make_room(self) -> None:
-        """Have those go who have waited longest without proving themselves, and forget those who have."""
+        """Close the connections that have waited longest without a proof, and forget the others."""
         self._unproven = {fd: None for fd in self._unproven if self._is_unproven(fd)}
         for fd in list(self._unproven)[: max(0, len(self._unproven) - PLACES)]:
             del self._unproven[fd]
