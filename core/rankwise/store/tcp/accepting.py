@@ -66,11 +66,12 @@ class Accepting:
             self._listening.settimeout(0)  # for ZeroMQ as well: those whom it hears of may be sent away first
             self._empty = held.enter_context(_empty_listener(self._listening.family))
             #: Becomes readable when somebody has come, has not got in, or has left.
-            self.monitor = server.get_monitor_socket(
+            self.monitor = _reports_of(
+                server,
                 zmq.EVENT_ACCEPTED
                 | zmq.EVENT_DISCONNECTED
                 | zmq.EVENT_ACCEPT_FAILED
-                | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+                | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
             )
             self._held = held.pop_all()
 
@@ -177,9 +178,24 @@ class Accepting:
 
     def close(self) -> None:
         """Give back what this holds."""
-        self._server.disable_monitor()
+        self._server.monitor(None, 0)
         self.monitor.close(0)
         self._held.close()
+
+
+def _reports_of(server: Any, events: int) -> Any:
+    """Return the socket that ZeroMQ reports to, with room for any number: where there is none its thread waits.
+
+    It holds a lock then that ends the reports, so that nobody could close a server at whose door a crowd has left.
+    """
+    import zmq
+
+    address = f"inproc://reports.{server.FD}.{id(server)}"
+    server.monitor(address, events)
+    reports = server.context.socket(zmq.PAIR)
+    reports.rcvhwm = 0
+    reports.connect(address)
+    return reports
 
 
 def _any_descriptor() -> int:

@@ -44,7 +44,7 @@ WELCOME, CROSSED = b"W", b"X"
 
 
 class BrokenOffError(ProtocolError):
-    """The connection has ended in the midst of the handshake; the other may have had no time for it."""
+    """The connection has ended during the handshake; the other may have had no time for it."""
 
 
 class Hello(NamedTuple):

@@ -70,7 +70,7 @@ def hand_out(
 
 
 class _Door:
-    """A listening socket, and those who have come and not proved themselves so far, the first of them first."""
+    """A listening socket, and the connections that have proved nothing so far, the oldest first."""
 
     def __init__(self, listener: socket.socket, serve: Callable[[socket.socket], _Guest]) -> None:
         self._listener, self._serve = listener, serve
