@@ -17,9 +17,9 @@ import numpy as np
 from fault_jobs import Case, Job, free_port, say
 
 import rankwise as dist
+from rankwise.backends import doors
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.setup import cards
-from rankwise_gloo_tcp.transport import connecting
 
 __all__ = ["begun"]
 
@@ -91,7 +91,7 @@ def _deaf() -> Iterator[None]:
 def _first(timeout_s: float, rank: int, size: int, port: int) -> None:
     """Begin a group and make its first calls, until something is heard."""
     cards.machine = lambda: (f"host {rank}", f"host {rank}")
-    vars(connecting)["_PATIENCE_S"] = _PATIENCE_S
+    doors.PATIENCE_S = _PATIENCE_S
     heard = "right"
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,6 +11,7 @@ import numpy as np
 from wire_programs import begin
 
 import rankwise as dist
+from rankwise.backends import doors
 from rankwise_gloo_tcp.engine.acceptor import Acceptor
 from rankwise_gloo_tcp.transport import connecting
 
@@ -59,7 +60,8 @@ def _stop_before(step: str, number: int) -> None:
 
 
 def _wake_when_nobody_waits(pid: int, done: threading.Event) -> None:
-    vars(connecting)["_PATIENCE_S"], ended = PATIENCE_S, Acceptor.incoming_ended
+    doors.PATIENCE_S = PATIENCE_S
+    ended = Acceptor.incoming_ended
 
     def wake() -> None:
         while not done.wait(0.05):  # again, as it may be stopped only now
