@@ -5,7 +5,7 @@ Also how many classes declare all collectives one by one.
     python benchmarks/weight.py [--times 20]
 
 The import is timed in processes of their own, the quickest and the median of which are told. What it loads of another
-distribution of this project, such as `rankwise-codec`, is counted with it.
+distribution of this project, such as `rankwise-stores`, is counted with it.
 """
 
 from __future__ import annotations

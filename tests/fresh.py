@@ -80,14 +80,14 @@ def compiled_parts() -> str:
 
 
 def send_job() -> bytes:
-    from rankwise_codec import encode
+    from rankwise.codec import encode
 
     return encode(Job(5))
 
 
 def receive_job(data: bytes, registered: bool) -> str:
     """Return what arrives, or why it does not."""
-    from rankwise_codec import DecodeError, decode, register_dataclass
+    from rankwise.codec import DecodeError, decode, register_dataclass
 
     if registered:
         register_dataclass(Job)

@@ -88,7 +88,7 @@ from rankwise.groups.queries import (
 
 #: The rooms of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli collective errors groups launch meeting network secret store testing
+    backends basics calls cli codec collective errors groups launch meeting network secret store testing
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [

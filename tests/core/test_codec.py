@@ -27,7 +27,7 @@ from hypothesis.extra import numpy as hnp
 from tests import fresh
 from tests.warm import call
 
-from rankwise_codec import MAX_DEPTH, MAX_INT_BYTES, DecodeError, decode, encode, register_dataclass
+from rankwise.codec import MAX_DEPTH, MAX_INT_BYTES, DecodeError, decode, encode, register_dataclass
 
 PATIENCE_S = 60.0
 

@@ -29,8 +29,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.warm import call
 
-from rankwise_codec import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, DecodeError, decode, encode, register_dataclass
-from rankwise_codec.layout import MAGIC, Tag
+from rankwise.codec import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, DecodeError, decode, encode, register_dataclass
+from rankwise.codec.layout import MAGIC, Tag
 
 PATIENCE_S = 60.0
 
@@ -349,9 +349,9 @@ def test_an_encoded_object_never_looks_like_a_pickle():
 
 
 def test_the_source_of_the_codec_uses_no_pickle_and_no_eval():
-    import rankwise_codec
+    import rankwise.codec
 
-    for path in pathlib.Path(rankwise_codec.__file__).parent.glob("*.py"):
+    for path in pathlib.Path(rankwise.codec.__file__).parent.glob("*.py"):
         words = path.read_text(encoding="utf-8")
         assert not any(word in words for word in ("import pickle", "eval(", "exec(", "np.load", "allow_pickle"))
 

@@ -42,7 +42,7 @@ ROOMS = Path(dist.__file__).parent
 CALLS = [name for name, function in FUNCTIONS.items() if function.__module__.startswith("rankwise.calls")]
 #: Rooms whose calls need others.
 SHARED = (
-    *("rankwise.basics.reduce_op", "rankwise.calls", "rankwise_codec"),
+    *("rankwise.basics.reduce_op", "rankwise.calls", "rankwise.codec"),
     *("rankwise.groups.queries", "rankwise.groups.subgroups"),
 )
 

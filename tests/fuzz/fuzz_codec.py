@@ -23,9 +23,9 @@ try:
 except ImportError:
     sys.exit("fuzz_codec needs a fuzzer: pip install atheris")
 
-with atheris.instrument_imports(include=["rankwise_codec"]):
-    from rankwise_codec import DecodeError, decode, encode
-    from rankwise_codec.layout import MAGIC
+with atheris.instrument_imports(include=["rankwise.codec"]):
+    from rankwise.codec import DecodeError, decode, encode
+    from rankwise.codec.layout import MAGIC
 
 #: What a DecodeError may be made of; any other cause is a slip in the codec.
 EXPECTED_CAUSES = (ValueError, TypeError, LookupError, ArithmeticError, OSError, SystemError)

@@ -29,7 +29,7 @@ class Stopped(BaseException):
 
 
 #: Code that makes objects calls the program's own, and has an `Exception` of that as an error of its own.
-_MAKING_OBJECTS = f"{os.sep}rankwise_codec{os.sep}"
+_MAKING_OBJECTS = f"{os.sep}rankwise{os.sep}codec{os.sep}"
 
 
 class Checks:

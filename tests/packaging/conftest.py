@@ -102,7 +102,7 @@ def wheel_of(tmp_path_factory):
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
         ROOT,
-        *(ROOT / "plugins" / name for name in ("codec", "stores", "launch", "watch", "testing", "gloo_tcp")),
+        *(ROOT / "plugins" / name for name in ("stores", "launch", "watch", "testing", "gloo_tcp")),
         ROOT / "tests" / "third_party",
         write_plugin(sources, "rankwise-good", "1.2", "good", good),
         write_plugin(sources, "rankwise-broken", "0.3", "broken", "import a_library_that_is_not_there\n"),
@@ -122,7 +122,7 @@ def wheel_of(tmp_path_factory):
 @pytest.fixture(scope="session")
 def core(wheel_of):
     """The wheels of the core and of what it requires of ours."""
-    return [wheel_of["rankwise"], wheel_of["rankwise_codec"]]
+    return [wheel_of["rankwise"]]
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ TIMEOUT_S = 100
 #: The distributions: where their source is, and the entry points of each.
 PARTS = {
     "rankwise": ("core", ""),
-    "rankwise_codec": ("plugins/codec/src", ""),
     "rankwise_gloo_tcp": ("plugins/gloo_tcp/src", "[rankwise.backends]\ngloo = rankwise_gloo_tcp.plugin\n"),
     "rankwise_launch": (
         "plugins/launch/src",
@@ -70,7 +69,7 @@ def python(needed, site, *arguments):
 
 def test_an_editable_installation_is_found_by_its_entry_points_and_runs(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "editables", "setuptools>=64", "wheel", "numpy")
-    parts = [ROOT, ROOT / "plugins/codec", ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
+    parts = [ROOT, ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", *(word for part in parts for word in ("-e", str(part))), env=without)
     said = scratch.run(

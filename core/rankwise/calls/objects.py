@@ -1,4 +1,4 @@
-"""Python objects through the collectives, by the safe codec of `rankwise_codec`.
+"""Python objects through the collectives, by the safe codec of `rankwise.codec`.
 
 With `pickle=True` on all ranks any object can be sent, and every sender can run code in this process. Without it
 nothing is unpickled, and an object of a type that the codec does not know raises a `TypeError` before anything is sent.
@@ -13,21 +13,19 @@ from typing import Any
 
 import numpy as np
 
-import rankwise_codec
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import Array
 from rankwise.basics.devices import on_device_of
-from rankwise.basics.version import require_series
 from rankwise.calls.calling import failed
 from rankwise.calls.collectives import broadcast, gather, scatter
 from rankwise.calls.exchanges import all_gather
 from rankwise.calls.p2p import recv, send
+from rankwise.codec import DecodeError, decode, encode
+from rankwise.codec import register_dataclass as register_dataclass
 from rankwise.errors import CodecError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
-from rankwise_codec import DecodeError, decode, encode
-from rankwise_codec import register_dataclass as register_dataclass
 
 __all__ = [
     "all_gather_object",
@@ -38,8 +36,6 @@ __all__ = [
     "send_object_list",
 ]
 
-require_series("rankwise-codec", rankwise_codec.__version__)
-
 #: What a pickle begins with, and nothing that the codec has made.
 _PICKLE_MARK = 0x80
 #: Longest object; what is announced as longer is not believed.
@@ -49,7 +45,7 @@ _MAX_NBYTES = 1 << 36
 def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None, *, pickle: bool = False) -> None:
     """Put rank i's object into `object_list[i]` of every rank.
 
-    The objects may be of any types that the codec knows (see `rankwise_codec`), and may differ between ranks.
+    The objects may be of any types that the codec knows (see `rankwise.codec`), and may differ between ranks.
 
     Args:
         object_list: The list to fill, with one entry for each rank of the group.

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rankwise_codec.building import FEW, PLAIN, SHORT_NBYTES, Building
-from rankwise_codec.classes import find
-from rankwise_codec.dtypes import dtype_from_spec
-from rankwise_codec.layout import (
+from rankwise.codec.building import FEW, PLAIN, SHORT_NBYTES, Building
+from rankwise.codec.classes import find
+from rankwise.codec.dtypes import dtype_from_spec
+from rankwise.codec.layout import (
     MAGIC,
     MAX_DEPTH,
     MAX_INT_BYTES,
@@ -24,7 +24,7 @@ from rankwise_codec.layout import (
     as_bytes,
     layout_of,
 )
-from rankwise_codec.values import value_type_by_code
+from rankwise.codec.values import value_type_by_code
 
 __all__ = ["decode"]
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rankwise_codec.classes import Registered, register
-from rankwise_codec.dtypes import dtype_spec
-from rankwise_codec.layout import (
+from rankwise.codec.classes import Registered, register
+from rankwise.codec.dtypes import dtype_spec
+from rankwise.codec.layout import (
     MAGIC,
     MAX_DEPTH,
     MAX_INT_BYTES,
@@ -25,7 +25,7 @@ from rankwise_codec.layout import (
     layout_of,
     with_article,
 )
-from rankwise_codec.values import ValueType, value_type_of
+from rankwise.codec.values import ValueType, value_type_of
 
 __all__ = ["encode"]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise_codec.dtypes import dtype_from_spec, dtype_spec
+from rankwise.codec.dtypes import dtype_from_spec, dtype_spec
 
 __all__ = ["ValueType", "value_type_by_code", "value_type_of"]
 

@@ -18,11 +18,9 @@ Objects are trees: an object met twice arrives as two, and one that contains its
 
 from __future__ import annotations
 
-from rankwise_codec.classes import register_dataclass
-from rankwise_codec.decoder import decode
-from rankwise_codec.encoder import encode
-from rankwise_codec.layout import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, DecodeError
+from rankwise.codec.classes import register_dataclass
+from rankwise.codec.decoder import decode
+from rankwise.codec.encoder import encode
+from rankwise.codec.layout import MAX_DEPTH, MAX_INT_BYTES, MAX_ITEMS, DecodeError
 
 __all__ = ["MAX_DEPTH", "MAX_INT_BYTES", "MAX_ITEMS", "DecodeError", "decode", "encode", "register_dataclass"]
-
-__version__ = "0.1.0"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter, thread_time
 from typing import Any
 
-from rankwise_codec.layout import DecodeError, Tag
+from rankwise.codec.layout import DecodeError, Tag
 
 __all__ = ["FEW", "PLAIN", "SHORT_NBYTES", "Building"]
 

@@ -11,7 +11,7 @@ import dataclasses
 import threading
 from typing import TypeVar
 
-from rankwise_codec.layout import DecodeError, Tag, layout_of
+from rankwise.codec.layout import DecodeError, Tag, layout_of
 
 __all__ = ["Registered", "find", "register", "register_dataclass"]
 

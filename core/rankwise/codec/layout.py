@@ -12,7 +12,7 @@
     p q P Q     count, 8 bytes each: a list of floats, of ints; a tuple of floats, of ints
     A           number of dimensions (1 byte), dimensions, dtype (a value), memory in C order: an array
     D           length, signature of a dataclass, a value for each field
-    X           code (1 byte), value: one of the types of `rankwise_codec.values`
+    X           code (1 byte), value: one of the types of `rankwise.codec.values`
 
 Lengths, counts and dimensions are unsigned and 8 bytes wide; all numbers are little-endian.
 """
