@@ -34,7 +34,7 @@ def rank() -> None:
     import numpy  # noqa: F401
 
     import rankwise as dist
-    from rankwise.store.tcp.connection import Connection
+    from rankwise_stores.tcp.connection import Connection
 
     imported_at = time.time()
     asked, ask = [], Connection._ask

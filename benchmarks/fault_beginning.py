@@ -17,9 +17,9 @@ import numpy as np
 from fault_jobs import Case, Job, free_port, say
 
 import rankwise as dist
-from rankwise.backends import doors
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.setup import cards
+from rankwise_network import doors
 
 __all__ = ["begun"]
 

@@ -22,7 +22,6 @@ from typing import Any
 import zmq  # noqa: F401
 
 import rankwise as dist
-import rankwise.store.tcp.server
 
 # Imported before the ranks are forked, so that it is in no rank's time.
 import rankwise_gloo_tcp.setup.creation  # noqa: F401

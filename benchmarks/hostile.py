@@ -35,11 +35,11 @@ from typing import Any
 
 import zmq
 
-from rankwise.network import secret as job_secret
-from rankwise.store.tcp import wire
-from rankwise.store.tcp.guard import Keys
-from rankwise.store.tcp.zeromq import MONITOR_EVENT, url
 from rankwise_gloo_tcp.protocol import handshake
+from rankwise_network import secret as job_secret
+from rankwise_stores.tcp import wire
+from rankwise_stores.tcp.guard import Keys
+from rankwise_stores.tcp.zeromq import MONITOR_EVENT, url
 
 #: How many hostile connections are open at once, how long one stays that only waits, and how long one waits for what it
 #: aims at.

@@ -30,7 +30,7 @@ def ranks(address: str, first: int, count: int, size: int) -> None:
     """Be some ranks, and print what it has cost them."""
     import rankwise as dist
     from rankwise.groups.world import World, use
-    from rankwise.store.tcp.connection import Connection
+    from rankwise_stores.tcp.connection import Connection
 
     asked: Counter[str] = Counter()
     ask = Connection._ask

@@ -27,7 +27,9 @@ from typing import Any, Literal, overload
 '''
 #: What the annotations of overloads need beside the public names.
 NEEDED = """
-from rankwise import secret as secret
+from rankwise_network import secret as secret
+from rankwise_stores import FileStore as FileStore
+from rankwise_stores import TCPStore as TCPStore
 from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
 from rankwise.groups.process_group import GroupLike
@@ -60,8 +62,8 @@ def imported(package: ast.Module) -> Iterator[tuple[str, list[str]]]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rankwise."):
             yield node.module, [alias.name for alias in node.names]
         elif isinstance(node, ast.Assign) and target(node) == "_LATER":
-            for module, listed in ast.literal_eval(node.value).items():
-                yield f"rankwise.{module}", listed.split(", ")
+            for name, (module, _) in ast.literal_eval(node.value).items():
+                yield module, [name]
 
 
 def target(node: ast.stmt) -> str:

@@ -44,7 +44,7 @@ def available(backend: str) -> tuple[bool, str, str]:
 
 def read_secret() -> bytes:
     """Return the job secret, which is read once."""
-    from rankwise.network import secret
+    from rankwise_network import secret
 
     value = secret.load()
     assert value is secret.load()
@@ -53,7 +53,7 @@ def read_secret() -> bytes:
 
 def verify_digest() -> set[str]:
     """Make and verify a digest, and return all that is loaded then."""
-    from rankwise.network import secret
+    from rankwise_network import secret
 
     key = secret.derive(bytes(32), "a")
     assert secret.verify(key, secret.digest(key, b"b"), b"b")

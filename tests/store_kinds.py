@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from rankwise.store import FileStore, HashStore, Store, TCPStore
+from rankwise.store import HashStore, Store
+from rankwise_stores import FileStore, TCPStore
 
 __all__ = ["PLAIN_KINDS", "MinimalStore", "client_of"]
 

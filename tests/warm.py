@@ -31,7 +31,7 @@ ROOT = str(Path(__file__).resolve().parents[1])
 #: Nothing that has looked for backends: programs find those of their own folders.
 LOADED = [
     *("numpy", "pytest", "tests.by_reference", "rankwise.cli", "rankwise.backends.communicator"),
-    *("rankwise.groups.lifecycle", "rankwise.store.tcp.pool", "rankwise.store.tcp.server", "rankwise_watch.watcher"),
+    *("rankwise.groups.lifecycle", "rankwise_stores.tcp.pool", "rankwise_stores.tcp.server", "rankwise_watch.watcher"),
     *("rankwise_launch.nodes", "rankwise_launch.run", "rankwise_launch.run_command"),
     *(["rankwise_gloo_tcp.ready"] if find_spec("rankwise_gloo_tcp") else []),
 ]

@@ -10,9 +10,9 @@ from typing import Any
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.groups.world import current
-from rankwise.meeting.launcher_env import from_environment
 from rankwise.testing import LocalWorld
 from rankwise.testing.local import IN_THREADS
+from rankwise_network.launcher_env import from_environment
 from rankwise_testing import RankPool
 from soak import pauses
 from soak.program import Program

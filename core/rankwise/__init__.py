@@ -15,6 +15,8 @@ The names are those of `torch.distributed`; where rankwise decides differently, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from rankwise.backends.backend import (
     Backend,
     BackendConfig,
@@ -33,6 +35,7 @@ from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
+from rankwise.basics.entry_points import PARTS_GROUP, declared, part
 from rankwise.basics.loading import later
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
@@ -88,7 +91,7 @@ from rankwise.groups.queries import (
 
 #: The rooms of this package, which `dir` shows beside the public names.
 _ROOMS = """
-    backends basics calls cli codec collective errors groups launch meeting network secret store testing
+    backends basics calls cli codec collective errors groups launch store testing
 """.split()  # noqa: SIM905 - a long list of names reads better as text
 
 __all__ = [
@@ -135,12 +138,10 @@ __all__ = [
     "shrink_group",
     "split_group",
     # rendezvous and stores
-    "FileStore",
     "HashStore",
     "PrefixStore",
     "Store",
     "StoreLike",
-    "TCPStore",
     "as_store",
     "register_rendezvous_handler",
     "rendezvous",
@@ -220,23 +221,61 @@ __all__ = [
 
 #: What not every program uses: modules of rankwise, and the names that are looked up there.
 _LATER = {
-    "backends.capability_table": "capabilities, supports",
-    "calls.coalesced": "all_gather_coalesced, all_reduce_coalesced, coalescing",
-    "calls.monitored": "monitored_barrier",
-    "calls.multigpu": "all_gather_multigpu, all_reduce_multigpu, broadcast_multigpu, reduce_multigpu, "
-    "reduce_scatter_multigpu",
-    "calls.objects": "all_gather_object, broadcast_object_list, gather_object, recv_object_list, register_dataclass, "
-    "scatter_object_list, send_object_list",
-    "groups.lifecycle": "destroy_process_group, init_process_group, is_initialized",
-    "groups.stats": "stats",
-    "groups.subgroups": "SHRINK_ABORT, SHRINK_DEFAULT, abort_process_group, new_group, new_subgroups, "
-    "new_subgroups_by_enumeration, shrink_group, split_group",
-    "launch": "spawn",
-    "meeting.rendezvous": "register_rendezvous_handler, rendezvous",
-    "store": "FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store",
+    "capabilities": ("rankwise.backends.capability_table", "capabilities"),
+    "supports": ("rankwise.backends.capability_table", "supports"),
+    "all_gather_coalesced": ("rankwise.calls.coalesced", "all_gather_coalesced"),
+    "all_reduce_coalesced": ("rankwise.calls.coalesced", "all_reduce_coalesced"),
+    "coalescing": ("rankwise.calls.coalesced", "coalescing"),
+    "monitored_barrier": ("rankwise.calls.monitored", "monitored_barrier"),
+    "all_gather_multigpu": ("rankwise.calls.multigpu", "all_gather_multigpu"),
+    "all_reduce_multigpu": ("rankwise.calls.multigpu", "all_reduce_multigpu"),
+    "broadcast_multigpu": ("rankwise.calls.multigpu", "broadcast_multigpu"),
+    "reduce_multigpu": ("rankwise.calls.multigpu", "reduce_multigpu"),
+    "reduce_scatter_multigpu": ("rankwise.calls.multigpu", "reduce_scatter_multigpu"),
+    "all_gather_object": ("rankwise.calls.objects", "all_gather_object"),
+    "broadcast_object_list": ("rankwise.calls.objects", "broadcast_object_list"),
+    "gather_object": ("rankwise.calls.objects", "gather_object"),
+    "recv_object_list": ("rankwise.calls.objects", "recv_object_list"),
+    "register_dataclass": ("rankwise.calls.objects", "register_dataclass"),
+    "scatter_object_list": ("rankwise.calls.objects", "scatter_object_list"),
+    "send_object_list": ("rankwise.calls.objects", "send_object_list"),
+    "destroy_process_group": ("rankwise.groups.lifecycle", "destroy_process_group"),
+    "init_process_group": ("rankwise.groups.lifecycle", "init_process_group"),
+    "is_initialized": ("rankwise.groups.lifecycle", "is_initialized"),
+    "stats": ("rankwise.groups.stats", "stats"),
+    "SHRINK_ABORT": ("rankwise.groups.subgroups", "SHRINK_ABORT"),
+    "SHRINK_DEFAULT": ("rankwise.groups.subgroups", "SHRINK_DEFAULT"),
+    "abort_process_group": ("rankwise.groups.subgroups", "abort_process_group"),
+    "new_group": ("rankwise.groups.subgroups", "new_group"),
+    "new_subgroups": ("rankwise.groups.subgroups", "new_subgroups"),
+    "new_subgroups_by_enumeration": ("rankwise.groups.subgroups", "new_subgroups_by_enumeration"),
+    "shrink_group": ("rankwise.groups.subgroups", "shrink_group"),
+    "split_group": ("rankwise.groups.subgroups", "split_group"),
+    "spawn": ("rankwise.launch", "spawn"),
+    "HashStore": ("rankwise.store", "HashStore"),
+    "PrefixStore": ("rankwise.store", "PrefixStore"),
+    "Store": ("rankwise.store", "Store"),
+    "StoreLike": ("rankwise.store", "StoreLike"),
+    "as_store": ("rankwise.store", "as_store"),
+    "register_rendezvous_handler": ("rankwise.store.rendezvous", "register_rendezvous_handler"),
+    "rendezvous": ("rankwise.store.rendezvous", "rendezvous"),
 }
-__getattr__ = later(__name__, _LATER, _ROOMS)
+#: What other distributions bring for a name that programs find here.
+_BROUGHT = {
+    "FileStore": "rankwise-stores",
+    "TCPStore": "rankwise-stores",
+    "secret": "rankwise-network",
+}
+
+_later = later(__name__, {**_LATER, **{room: (f"rankwise.{room}", "") for room in _ROOMS}})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _BROUGHT:
+        return globals().setdefault(name, part(name, _BROUGHT[name]))
+    return _later(name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS]
+    there = {name for name, _ in declared(PARTS_GROUP)}
+    return [*__all__, *(name for name in _BROUGHT if name in there), *_ROOMS]

@@ -6,7 +6,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
-from rankwise import secret as secret
 from rankwise.backends.backend import (
     Backend,
     BackendConfig,
@@ -92,8 +91,10 @@ from rankwise.groups.subgroups import (
     split_group,
 )
 from rankwise.launch import SpawnContext
-from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.store import FileStore, HashStore, PrefixStore, Store, StoreLike, TCPStore, as_store
+from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
+from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise_network import secret as secret
+from rankwise_stores import FileStore as FileStore, TCPStore as TCPStore
 
 __all__ = [
     "API_VERSION",
@@ -136,12 +137,10 @@ __all__ = [
     "new_subgroups_by_enumeration",
     "shrink_group",
     "split_group",
-    "FileStore",
     "HashStore",
     "PrefixStore",
     "Store",
     "StoreLike",
-    "TCPStore",
     "as_store",
     "register_rendezvous_handler",
     "rendezvous",

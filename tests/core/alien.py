@@ -7,7 +7,7 @@ import threading
 from datetime import timedelta
 
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store import FileStore
+from rankwise_stores import FileStore
 
 
 class StoreError(RuntimeError):

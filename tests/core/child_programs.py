@@ -61,7 +61,7 @@ def store() -> None:
 
 def another_pipe() -> None:
     """Have a pipe of one's own where the rank has the secret."""
-    from rankwise.network import secret
+    from rankwise_network import secret
 
     reader, writer = os.pipe()
     os.dup2(reader, int(os.environ["RANKWISE_SECRET_FD"]))

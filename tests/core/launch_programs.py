@@ -50,7 +50,7 @@ def tell_secret() -> None:
     """Print what is known of the job secret, and whether others can see it."""
     import hashlib
 
-    from rankwise.network import secret
+    from rankwise_network import secret
 
     known = bytes(secret.load() or b"")
     places = [("self", "environ"), ("self", "cmdline"), (os.getppid(), "environ"), (os.getppid(), "cmdline")]
@@ -333,7 +333,7 @@ def miss_another() -> None:
 
 def write_place(number: int, folder: str) -> None:
     """Write down the place of a rank, and the job secret."""
-    from rankwise.network import secret
+    from rankwise_network import secret
 
     known = secret.load()
     place = [os.environ.get(name, "-") for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")]

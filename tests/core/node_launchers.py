@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tests import warm
 from tests.command_line import Shell
 
-from rankwise.network import secret
+from rankwise_network import secret
 
 __all__ = ["Cluster", "End"]
 

@@ -8,8 +8,8 @@ import pytest
 from tests.processes import variables
 
 import rankwise as dist
-from rankwise.meeting.launcher_env import told_of_a_job
 from rankwise.testing import register_local
+from rankwise_network.launcher_env import told_of_a_job
 
 register_local()
 

@@ -18,7 +18,8 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import held
 from rankwise.errors import DistStoreError, DistTimeoutError, PeerDiedError
 from rankwise.groups.world import World, current, use
-from rankwise.store import HashStore, PrefixStore, TCPStore
+from rankwise.store import HashStore, PrefixStore
+from rankwise_stores import TCPStore
 from rankwise_watch.watcher import Watcher
 
 PATIENCE_S = 10.0

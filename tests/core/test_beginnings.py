@@ -14,8 +14,8 @@ import rankwise as dist
 from rankwise.backends import Communicator
 from rankwise.backends.registry import registry
 from rankwise.groups import making
-from rankwise.network import secret
-from rankwise.store.tcp.connection import Connection
+from rankwise_network import secret
+from rankwise_stores.tcp.connection import Connection
 from rankwise_testing import RankPool
 
 SIZE = 3

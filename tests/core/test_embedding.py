@@ -38,7 +38,7 @@ def make(store: Any, name: str = "team", **more: Any) -> ProcessGroup:
 
 def own_address() -> str:
     """Return an address that a store serves only with a secret, or loopback where this machine has no other."""
-    from rankwise.network.interface import outward_address
+    from rankwise_network.interface import outward_address
 
     return outward_address() or "127.0.0.1"
 

@@ -11,7 +11,7 @@ from tests.ranks import pool_of
 import rankwise as dist
 from rankwise.groups import handshake
 from rankwise.groups.world import current
-from rankwise.store import FileStore, TCPStore
+from rankwise_stores import FileStore, TCPStore
 from rankwise_testing import run_ranks
 
 PATIENCE_S = 120.0

@@ -13,7 +13,7 @@ from tests.processes import free_port, variables
 
 import rankwise
 from rankwise.backends.registry import registry
-from rankwise.meeting.launcher_env import from_environment
+from rankwise_network.launcher_env import from_environment
 
 TIMEOUT_S = 60
 SIZE = 3

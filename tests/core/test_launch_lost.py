@@ -14,7 +14,7 @@ from tests.core.node_launchers import Cluster
 from tests.processes import wait_until
 
 from rankwise import TCPStore
-from rankwise.network import secret
+from rankwise_network import secret
 
 TIMEOUT_S = 30
 #: How long nothing may be heard of a launcher.

@@ -12,8 +12,8 @@ from tests.threads import within
 
 import rankwise
 from rankwise.launch import ProcessExitedException, ProcessRaisedException
-from rankwise.network import secret
 from rankwise_launch.processes import hand_down
+from rankwise_network import secret
 
 PATIENCE_S = 20.0
 LEEWAY_S = 5.0

@@ -15,9 +15,9 @@ from tests.core.store_programs import PATIENCE_S, ranks_of
 from tests.processes import free_port, held
 
 from rankwise import DistNetworkError, TCPStore
-from rankwise.network import secret
 from rankwise_launch.config import LaunchError
 from rankwise_launch.job_store import JobStore
+from rankwise_network import secret
 
 TIMEOUT_S = 40
 PRELOAD = ("--preload", "numpy,rankwise")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.processes import variables
 
-from rankwise.meeting.launcher_env import from_environment, job_name, local_rank, node_0, told_of_a_job
+from rankwise_network.launcher_env import from_environment, job_name, local_rank, node_0, told_of_a_job
 
 #: A job of 3 nodes, as all of its processes are told: recorded from Slurm 22.05.
 JOB = variables(

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 import rankwise as dist
-from rankwise.network.interface import at_free_port
+from rankwise_network.interface import at_free_port
 
 
 def taken() -> socket.socket:

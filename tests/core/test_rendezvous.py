@@ -22,14 +22,15 @@ from tests.processes import free_port
 from tests.threads import within
 
 from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
-from rankwise.meeting import launcher_env
-from rankwise.meeting.launcher_env import from_environment, local_rank
-from rankwise.meeting.rendezvous import register_rendezvous_handler, rendezvous
-from rankwise.meeting.slurm import expand_nodes
-from rankwise.store import FileStore, HashStore, Store, TCPStore
+from rankwise.store import HashStore, Store
+from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise_network import launcher_env
+from rankwise_network.launcher_env import from_environment, local_rank
+from rankwise_network.slurm import expand_nodes
+from rankwise_stores import FileStore, TCPStore, schemes
 
 #: The module; its name in the package is that of the function.
-module = sys.modules["rankwise.meeting.rendezvous"]
+module = sys.modules["rankwise.store.rendezvous"]
 
 PATIENCE_S = 20.0
 #: How long somebody waits who waits in vain; on a busy machine the first attempt to connect takes a while.
@@ -381,9 +382,9 @@ def test_only_our_errors_escape_from_urls_and_environments(
 ) -> None:
     with monkeypatch.context() as patch:
         # The parsing is what is tested: nothing shall be opened at the places that come out of it.
-        patch.setattr(module, "TCPStore", lambda host, port, **_: HashStore())
-        patch.setattr(module, "FileStore", lambda path, world_size, timeout: HashStore())
-        patch.setattr(module, "from_environment", lambda rank, size: from_environment(rank, size, env))
+        patch.setattr(schemes, "TCPStore", lambda host, port, **_: HashStore())
+        patch.setattr(schemes, "FileStore", lambda path, world_size, timeout: HashStore())
+        patch.setattr(schemes, "from_environment", lambda rank, size: from_environment(rank, size, env))
         with contextlib.suppress(ValueError, DistError):
             _, rank, size = next(rendezvous(url, timeout=0.001))
             assert 0 <= rank < size

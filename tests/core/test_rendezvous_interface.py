@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rankwise.errors import DistNetworkError, DistTimeoutError
-from rankwise.network import interface
-from rankwise.store.tcp import guard
+from rankwise_network import interface
+from rankwise_stores.tcp import guard
 
 PATIENCE_S = 60.0
 HAS_IPV6 = os.path.exists("/proc/net/if_inet6")
@@ -166,7 +166,7 @@ NO_NETWORK = ["unshare", "--net"]
     [
         "-m rankwise run -n 2 meet.py",
         "-c 'import rankwise; rankwise.TCPStore(\"127.0.0.1\", 29500, timeout=0.5)'",
-        "-c 'from rankwise.network.interface import local_address; local_address(\"localhost\")'",
+        "-c 'from rankwise_network.interface import local_address; local_address(\"localhost\")'",
     ],
     ids=["launched", "store", "listening"],
 )

@@ -12,8 +12,8 @@ import pytest
 from tests import fresh
 from tests.by_reference import call
 
-from rankwise.network import secret
 from rankwise_launch.processes import hand_down
+from rankwise_network import secret
 
 PATIENCE_S = 20.0
 

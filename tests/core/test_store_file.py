@@ -16,7 +16,7 @@ from tests.by_reference import command
 from tests.processes import forked, held
 
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store import FileStore
+from rankwise_stores import FileStore
 
 PATIENCE_S = 20.0
 

@@ -21,12 +21,13 @@ from tests.store_kinds import PLAIN_KINDS
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, QueueEmptyError
-from rankwise.store import FileStore, HashStore, Store, TCPStore, operations, queues
+from rankwise.store import HashStore, Store, operations, queues
 from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
 from rankwise.store.queues import LEASE_S
-from rankwise.store.tcp import server
-from rankwise.store.tcp import waiting as lent
+from rankwise_stores import FileStore, TCPStore
+from rankwise_stores.tcp import server
+from rankwise_stores.tcp import waiting as lent
 
 QUEUE = "jobs"
 PATIENCE_S = 20.0

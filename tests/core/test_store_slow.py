@@ -13,8 +13,8 @@ import pytest
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
-from rankwise.store import TCPStore
 from rankwise.store.patience import patiently
+from rankwise_stores import TCPStore
 
 PATIENCE_S = 20.0
 

@@ -30,11 +30,11 @@ from rankwise.errors import (
     DistTimeoutError,
     ForkedProcessError,
 )
-from rankwise.store import TCPStore
-from rankwise.store.tcp import server as table
-from rankwise.store.tcp import waiting, wire
-from rankwise.store.tcp.connection import Connection
-from rankwise.store.tcp.pool import Pool
+from rankwise_stores import TCPStore
+from rankwise_stores.tcp import server as table
+from rankwise_stores.tcp import waiting, wire
+from rankwise_stores.tcp.connection import Connection
+from rankwise_stores.tcp.pool import Pool
 
 PATIENCE_S = 20.0
 SECRET, OTHER_SECRET = b"s" * 32, b"o" * 32
@@ -320,7 +320,7 @@ def test_another_secret_does_not_get_in_and_is_told_at_once(inside: bytes | None
 
 
 def test_the_secret_of_the_environment_guards_loopback_too(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rankwise.network import secret as job_secret
+    from rankwise_network import secret as job_secret
 
     job_secret.new_file(tmp_path / "secret")
     with monkeypatch.context() as patch:
@@ -333,7 +333,7 @@ def test_the_secret_of_the_environment_guards_loopback_too(tmp_path: Any, monkey
 
 def test_who_knows_the_servers_key_alone_is_not_let_in() -> None:
     """A client key of one's own is not enough: the server admits only the key derived from the secret."""
-    from rankwise.store.tcp.guard import Keys
+    from rankwise_stores.tcp.guard import Keys
 
     with pair(SECRET) as (master, _), zmq.Context() as context, context.socket(zmq.DEALER) as thief:
         thief.linger = 0
@@ -639,7 +639,7 @@ def test_a_process_that_forgets_to_close_ends_without_a_word(waiting: bool) -> N
 
 
 def test_stores_are_there_without_zeromq() -> None:
-    assert "zmq" not in call(loaded, "rankwise.store", "rankwise.meeting.rendezvous", timeout_s=PATIENCE_S)
+    assert "zmq" not in call(loaded, "rankwise.store", "rankwise.store.rendezvous", timeout_s=PATIENCE_S)
 
 
 def test_only_one_connection_is_kept_of_those_in_use_or_in_the_making_when_a_beginning_ends(

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankwise.errors import ProtocolError
-from rankwise.store import TCPStore
 from rankwise.store.primitives import MAX_KEY_NBYTES
-from rankwise.store.tcp import wire
+from rankwise_stores import TCPStore
+from rankwise_stores.tcp import wire
 
 NAMES = sorted(wire._SIGNATURES)
 

@@ -141,7 +141,7 @@ def test_what_the_program_has_given_to_be_called_is_shown(monkeypatch):
     def handler(url, timeout):
         yield from dist.rendezvous("nowhere")
 
-    from rankwise.meeting import rendezvous
+    from rankwise.store import rendezvous
 
     monkeypatch.setattr(rendezvous, "_handlers", dict(rendezvous._handlers))
     dist.register_rendezvous_handler("short", handler)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwise.meeting.launcher_env import told_of_a_job
+from rankwise_network.launcher_env import told_of_a_job
 
 PATIENCE_S = 60.0
 

@@ -19,13 +19,13 @@ except ImportError:
 
 with atheris.instrument_imports(include=["rankwise", "rankwise_gloo_tcp"]):
     from rankwise.errors import DistStoreError, ProtocolError, RendezvousError
-    from rankwise.meeting.launcher_env import from_environment
-    from rankwise.meeting.rendezvous import rendezvous
-    from rankwise.meeting.slurm import expand_nodes
-    from rankwise.store.tcp.wire import decode_reply, decode_request
+    from rankwise.store.rendezvous import rendezvous
     from rankwise_gloo_tcp.protocol import frames, handshake
     from rankwise_gloo_tcp.protocol.card import read_card
+    from rankwise_network.launcher_env import from_environment
+    from rankwise_network.slurm import expand_nodes
     from rankwise_stores.records import HEADER_NBYTES, Header, Seal
+    from rankwise_stores.tcp.wire import decode_reply, decode_request
 
 KEY = bytes(range(32))
 SEAL = Seal("store", KEY, "")

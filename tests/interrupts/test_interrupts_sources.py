@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 #: What runs in ranks, with the program's main thread.
-PLUGINS = ("gloo_tcp", "mpi", "nccl", "ray", "stores", "torch", "watch")
+PLUGINS = ("gloo_tcp", "mpi", "nccl", "network", "ray", "stores", "torch", "watch")
 #: Where it is known: ends that hold signal handlers back, and locks that are let go wherever an interrupt comes.
 KNOWN = {
     "plugins/nccl/src/rankwise_nccl/group/watchdog.py": ["is_alive"],

@@ -48,7 +48,7 @@ def test_every_requirement_between_our_distributions_holds_the_minor_version(tab
 
 
 @pytest.mark.parametrize(
-    "plugin", ["gloo_tcp", "launch", "mpi", "nccl", "ray", "stores", "testing", "tools", "torch", "watch"]
+    "plugin", ["gloo_tcp", "launch", "mpi", "nccl", "network", "ray", "stores", "testing", "tools", "torch", "watch"]
 )
 def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""
@@ -85,7 +85,7 @@ def test_the_site_and_the_recipes_have_the_same_home_and_version():
 
 def test_one_call_of_pip_installs_the_core_and_a_backend_from_a_clone(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "setuptools>=64", "wheel", "numpy")
-    parts = [str(ROOT / "plugins" / name) for name in ("stores", "launch", "watch", "gloo_tcp", "tools")]
+    parts = [str(ROOT / "plugins" / name) for name in ("network", "stores", "launch", "watch", "gloo_tcp", "tools")]
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", f"{ROOT}[gloo,cli]", *parts, native_source(tmp_path), env=without)
     program = tmp_path / "hello.py"

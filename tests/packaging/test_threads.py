@@ -19,7 +19,7 @@ from rankwise.basics import interrupts as threads
 
 ROOT = Path(__file__).parents[2]
 #: All but the kit, whose threads are those of tests.
-PLUGINS = ("dask", "gloo_tcp", "launch", "mpi", "nccl", "ray", "stores", "tools", "torch", "watch")
+PLUGINS = ("dask", "gloo_tcp", "launch", "mpi", "nccl", "network", "ray", "stores", "tools", "torch", "watch")
 SOURCES = ["core/rankwise", *(f"plugins/{name}/src" for name in PLUGINS)]
 #: A timer that ends the process, at its end.
 ELSEWHERE = {("plugins/mpi/src/rankwise_mpi/process/leaving.py", "timer.start()")}

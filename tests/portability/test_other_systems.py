@@ -78,7 +78,7 @@ STATEMENTS = {
 }
 TRY = """
 import os, sys, rankwise as dist
-from rankwise.network import interface, secret
+from rankwise_network import interface, secret
 from rankwise_testing import run_ranks
 for statement in sys.argv[1:]:
     try:

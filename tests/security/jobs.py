@@ -12,7 +12,7 @@ import numpy as np
 from tests.by_reference import command, returned
 
 import rankwise as dist
-from rankwise.network import secret
+from rankwise_network import secret
 
 __all__ = ["job"]
 

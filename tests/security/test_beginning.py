@@ -21,7 +21,7 @@ import pytest
 from tests.by_reference import command, returned
 
 import rankwise as dist
-from rankwise.network import secret
+from rankwise_network import secret
 
 pytest.importorskip("rankwise_gloo_tcp")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's tables are Linux's")

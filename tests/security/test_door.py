@@ -19,13 +19,13 @@ import pytest
 
 pytest.importorskip("rankwise_gloo_tcp")
 
-from rankwise.network import doors
 from rankwise_gloo_tcp.engine import acceptor
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol import frames, handshake
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.transport import connecting
+from rankwise_network import doors
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 PATIENCE_S = 10.0

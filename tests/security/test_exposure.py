@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rankwise.network import secret
+from rankwise_network import secret
 
 pytest.importorskip("rankwise_gloo_tcp")
 

@@ -13,8 +13,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.errors import DistStoreError
-from rankwise.network import secret
-from rankwise.store import FileStore
+from rankwise_network import secret
+from rankwise_stores import FileStore
 from rankwise_stores.records import HEADER_NBYTES
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from rankwise.codec.dtypes import dtype_from_spec
 from rankwise.codec.values import _zone
 from rankwise.errors import DistError, ProtocolError, RendezvousError
-from rankwise.meeting.launcher_env import from_environment, local_rank
-from rankwise.meeting.rendezvous import rendezvous
-from rankwise.meeting.slurm import expand_nodes
-from rankwise.network import secret
+from rankwise.store.rendezvous import rendezvous
+from rankwise_network import secret
+from rankwise_network.launcher_env import from_environment, local_rank
+from rankwise_network.slurm import expand_nodes
 from rankwise_watch import verdict
 
 pytest.importorskip("rankwise_gloo_tcp")

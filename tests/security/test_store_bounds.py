@@ -20,12 +20,12 @@ from tests.by_reference import command, returned
 
 import rankwise
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, ProtocolError
-from rankwise.network import doors, secret
-from rankwise.store import FileStore, TCPStore
 from rankwise.store.memory import Table
 from rankwise.store.operations import multi_get, wait
 from rankwise.store.primitives import Missing
-from rankwise.store.tcp import waiting, wire
+from rankwise_network import doors, secret
+from rankwise_stores import FileStore, TCPStore
+from rankwise_stores.tcp import waiting, wire
 
 PATIENCE_S = 30.0
 MIB = 1 << 20

@@ -57,9 +57,6 @@ from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.collective.derived as derived_collectives
-    import rankwise.network.doors as doors
-    import rankwise.network.interface as network_interface
-    import rankwise.network.secret as job_secret
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
@@ -78,36 +75,38 @@ if TYPE_CHECKING:
     from rankwise.collective.algorithms.table import fitting as fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
-    from rankwise.network.interface import at_free_port
-    from rankwise.network.secret import digest as keyed_digest
-    from rankwise.network.secret import same as same_digest
-    from rankwise.network.secret import verify as verify_digest
     from rankwise.store import PrefixStore, Store
     from rankwise.store.patience import exchange, patiently
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
-    "backends.hookspecs": "hookimpl",  # only plugins need pluggy, and only once they are asked for
-    "backends.mailbox": "Mailbox",
-    "basics.debug": "tell as debug_log",
-    "basics.ending": "Ending, WorkFuture",
-    "basics.interrupts": "aborted_by, heed, only_waited, start as start_thread",
-    "basics.messages": "pack as pack_error, unpack as unpack_error",
-    "basics.native": "* as compiled_parts",
-    "basics.process_end": "ending as process_ending, last_words",
-    "basics.processes": "* as processes",
-    "basics.systems": "blake2b",
-    "basics.tracebacks": "anew",
-    "collective.algorithms.table": "Choice as AlgorithmChoice, choose as derived_algorithm, "
-    "fitting as fitting_algorithm",
-    "collective.derived": "* as derived_collectives",
-    "collective.executor": "PointToPoint",
-    "collective.issue_order": "IssueOrder",
-    "network.doors": "* as doors",
-    "network.interface": "* as network_interface, at_free_port",
-    "network.secret": "* as job_secret, digest as keyed_digest, same as same_digest, verify as verify_digest",
-    "store": "PrefixStore, Store",
-    "store.patience": "exchange, patiently",
+    "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
+    "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
+    "debug_log": ("rankwise.basics.debug", "tell"),
+    "Ending": ("rankwise.basics.ending", "Ending"),
+    "WorkFuture": ("rankwise.basics.ending", "WorkFuture"),
+    "aborted_by": ("rankwise.basics.interrupts", "aborted_by"),
+    "heed": ("rankwise.basics.interrupts", "heed"),
+    "only_waited": ("rankwise.basics.interrupts", "only_waited"),
+    "start_thread": ("rankwise.basics.interrupts", "start"),
+    "pack_error": ("rankwise.basics.messages", "pack"),
+    "unpack_error": ("rankwise.basics.messages", "unpack"),
+    "compiled_parts": ("rankwise.basics.native", ""),
+    "last_words": ("rankwise.basics.process_end", "last_words"),
+    "process_ending": ("rankwise.basics.process_end", "ending"),
+    "processes": ("rankwise.basics.processes", ""),
+    "blake2b": ("rankwise.basics.systems", "blake2b"),
+    "anew": ("rankwise.basics.tracebacks", "anew"),
+    "AlgorithmChoice": ("rankwise.collective.algorithms.table", "Choice"),
+    "derived_algorithm": ("rankwise.collective.algorithms.table", "choose"),
+    "fitting_algorithm": ("rankwise.collective.algorithms.table", "fitting"),
+    "derived_collectives": ("rankwise.collective.derived", ""),
+    "PointToPoint": ("rankwise.collective.executor", "PointToPoint"),
+    "IssueOrder": ("rankwise.collective.issue_order", "IssueOrder"),
+    "PrefixStore": ("rankwise.store", "PrefixStore"),
+    "Store": ("rankwise.store", "Store"),
+    "exchange": ("rankwise.store.patience", "exchange"),
+    "patiently": ("rankwise.store.patience", "patiently"),
 }
 
 __all__ = [
@@ -154,7 +153,6 @@ __all__ = [
     "WorkFuture",
     "aborted_by",
     "anew",
-    "at_free_port",
     "exchange",
     "heed",
     "only_waited",
@@ -206,12 +204,6 @@ __all__ = [
     "compiled_parts",
     "debug_log",
     "get_debug_level",
-    "doors",
-    "job_secret",
-    "keyed_digest",
-    "network_interface",
-    "same_digest",
-    "verify_digest",
     # how others fail
     "pack_error",
     "last_words",

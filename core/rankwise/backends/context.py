@@ -44,7 +44,7 @@ class Context:
         store: A key-value store whose keys only the group's members share; None where a backend's own runtime
             takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
         options: `pg_options` as given by the program.
-        secret: The job secret, if there is one.
+        secret: The job secret, if the program or the store has given one; else that of the process may be used.
         parent: The world's communicator on the same backend, for a group that is made from it.
         look: Raises if a member has died meanwhile, or cannot make its communicator; for `create` to call now and then
             while it waits for others. `wait` does.

@@ -23,7 +23,7 @@ from rankwise.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["Point", "declared", "installed", "load", "one_line", "part", "same"]
+__all__ = ["PARTS_GROUP", "Point", "declared", "installed", "load", "one_line", "part", "same"]
 
 #: What another distribution of this project brings for a name that the core has, and programs know.
 PARTS_GROUP = "rankwise.parts"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -25,29 +25,20 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
-# Names of a package that are loaded when they are first asked for, as few programs need all of them
-
-
-def later(package: str, names: Mapping[str, str], rooms: Iterable[str] = ()) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+def later(package: str, places: Mapping[str, tuple[str, str]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that loads names when they are first asked for, as few need all of them.
 
     Args:
         package: Its `__name__`.
-        names: For each module of rankwise what it has: "name, name as other, * as module", where `*` is the module.
-        rooms: Modules of rankwise that are found by their own names.
+        places: For each name the module that has it, and what it is called there; "" is the module itself.
     """
-    places = {room: (room, "*") for room in rooms}
-    for module, listed in names.items():
-        for each in listed.split(", "):
-            attribute, _, called = each.partition(" as ")
-            places[called or attribute] = module, attribute
 
     def find(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, attribute = places[name]
-        found: Any = import_module(f"rankwise.{module}")
-        if attribute != "*":
+        found: Any = import_module(module)
+        if attribute:
             found = getattr(found, attribute)
         setattr(sys.modules[package], name, found)
         return found

@@ -16,16 +16,10 @@ from rankwise.basics.interrupts import held
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.handshake import is_over, seats
 from rankwise.groups.world import World
-from rankwise.meeting.launcher_env import told_of_a_job
-from rankwise.meeting.rendezvous import rendezvous
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store, innermost
+from rankwise.store.rendezvous import LAUNCHER, rendezvous
 
 __all__ = ["Joined", "join", "lend"]
-
-_ALONE = (
-    "rankwise: no launcher has started this process, so it is a world of one; "
-    "`rankwise run -n 4 program.py` starts four, and init_process_group(rank=0, world_size=1) says that one is meant"
-)
 
 
 class Joined(NamedTuple):
@@ -58,16 +52,7 @@ def join(
         return Joined(lend(world, world, store, rank), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Joined(HashStore(), 0, 1)
-    if rank == world_size == -1 and init_method is None and not told_of_a_job():
-        _say_so()
-        return Joined(HashStore(), 0, 1)
-    return _meet_at(world, init_method or "env://", rank, world_size, deadline)
-
-
-def _say_so() -> None:
-    import logging  # which a job that was launched has no need of here
-
-    logging.getLogger("rankwise").warning(_ALONE)
+    return _meet_at(world, init_method or LAUNCHER, rank, world_size, deadline)
 
 
 def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix: str = "") -> Store:

@@ -24,8 +24,7 @@ from rankwise.groups.joining import join
 from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
-from rankwise.network import secret
-from rankwise.store import Store, StoreLike, TCPStore, innermost
+from rankwise.store import Store, StoreLike, innermost
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -180,18 +179,16 @@ def _give_up(group: ProcessGroup, error: BaseException, op: str) -> None:
 
 
 def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
-    guard = "without" if (world.secret or secret.load()) is None else "with"
     tell(
         f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
-        f"{_where(first.store)}, {guard} a job secret; backends: {first.config.listed()}"
+        f"{_where(first.store)}; backends: {first.config.listed()}"
     )
     world.store = first.store
     world.watcher = observers.begin(world, first.global_rank, first.ranks)
     made = world.default = make_group(world, first, deadline)
     observers.start(world)
-    store = innermost(first.store)
-    if isinstance(store, TCPStore):
-        store._let_go()
+    if (store := innermost(first.store)) is not None:
+        store._have_met()
     _close_at_exit()
     return made
 

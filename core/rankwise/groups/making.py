@@ -35,7 +35,6 @@ from rankwise.groups import observers, refusals
 from rankwise.groups.handshake import MEETING, call_off, has_reached, interrupted, meet, to_be_told, told_by
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
-from rankwise.network import secret
 from rankwise.store import PrefixStore, Store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
@@ -345,7 +344,7 @@ def _context(world: World, plan: Plan, name: str, look: Callable[[], None], dead
         device_index=plan.device_index,
         store=None if plan.store is None else PrefixStore(name, plan.store),
         options=plan.options,
-        secret=world.secret or secret.load(),
+        secret=world.secret,
         parent=None if world.default is None else world.default.communicator_of(name),
         look=look,
         deadline=deadline,

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
+from rankwise.basics.secrecy import given
 from rankwise.groups.joining import lend
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, begin, device_index
 from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.world import World, current
-from rankwise.network.secret import given_or_loaded
 from rankwise.store import PrefixStore, Store, StoreLike
 
 __all__ = ["GroupRequest", "create"]
@@ -49,7 +49,7 @@ def create(asked: GroupRequest) -> ProcessGroup:
     home = current()
     world = World(home=home)
     if asked.secret is not None:
-        world.secret = given_or_loaded(asked.secret, "ProcessGroup.create")
+        world.secret = given(asked.secret, "ProcessGroup.create")
 
     def plan() -> Plan:
         store = None if asked.store is None else lend(world, home, asked.store, ranks[asked.rank], asked.name)

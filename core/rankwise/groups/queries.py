@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankwise.basics.arguments import require
+from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
@@ -192,10 +193,8 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         >>> dist.get_node_local_rank(fallback_rank=0)
         0
     """
-    from rankwise.meeting.launcher_env import local_rank  # which few programs need
-
     with shortened:
-        told = local_rank()
+        told: int | None = part("local_rank", "rankwise-network")()
         if told is not None:
             return told
         if fallback_rank is None:

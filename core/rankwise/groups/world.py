@@ -21,7 +21,7 @@ from rankwise.errors import ForkedProcessError, GroupAbortedError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 
 if TYPE_CHECKING:
-    from rankwise.network.secret import Secret
+    from rankwise.basics.secrecy import Secret
     from rankwise.store import Store
 
 __all__ = ["World", "current", "resolve", "use"]
@@ -41,7 +41,7 @@ class World:
     owned_store: Store | None = None
     #: Whether the program has given the store, which then outlives the groups.
     lent_store: bool = False
-    #: The job secret of its groups, if it is another than the process's.
+    #: The job secret that its groups were given, or their store has; without one, backends look for the process's.
     secret: Secret | None = None
     #: How many groups were ever made in this life; all ranks count alike.
     groups_made: int = 0

@@ -9,18 +9,15 @@ from rankwise.store.base import Store
 from rankwise.store.prefix import PrefixStore, innermost
 
 if TYPE_CHECKING:
-    from rankwise.store.file import FileStore
     from rankwise.store.foreign import StoreLike, as_store
     from rankwise.store.memory import HashStore
-    from rankwise.store.tcp.store import TCPStore
 
-__all__ = ["FileStore", "HashStore", "PrefixStore", "Store", "StoreLike", "TCPStore", "as_store", "innermost"]
+__all__ = ["HashStore", "PrefixStore", "Store", "StoreLike", "as_store", "innermost"]
 
-#: A process has one store or two, and seldom two kinds of them.
+#: Few processes need these.
 _LATER = {
-    "store.file": "FileStore",
-    "store.foreign": "StoreLike, as_store",
-    "store.memory": "HashStore",
-    "store.tcp.store": "TCPStore",
+    "HashStore": ("rankwise.store.memory", "HashStore"),
+    "StoreLike": ("rankwise.store.foreign", "StoreLike"),
+    "as_store": ("rankwise.store.foreign", "as_store"),
 }
 __getattr__ = later(__name__, _LATER)

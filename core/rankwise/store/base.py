@@ -21,7 +21,7 @@ from rankwise.store.primitives import MAX_VALUE_NBYTES, Series, to_amount, to_ke
 from rankwise.store.queues import TOKEN_NBYTES
 
 if TYPE_CHECKING:
-    from rankwise.network.secret import Secret
+    from rankwise.basics.secrecy import Secret
 
 __all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "ArrivalPoint", "Store", "TableStore", "in_words", "late"]
 
@@ -609,6 +609,9 @@ class Store(ABC):
         twin = copy.copy(self)
         twin.set_timeout(timeout)
         return twin
+
+    def _have_met(self) -> None:  # noqa: B027 - most kinds of store keep nothing for it
+        """Be told that all who meet here have come; what only the beginning has needed can be given back."""
 
     def close(self) -> None:
         """Give back what the store holds; calling again does nothing. Other operations fail from now on.

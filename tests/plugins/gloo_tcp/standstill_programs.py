@@ -11,9 +11,9 @@ import numpy as np
 from wire_programs import begin
 
 import rankwise as dist
-from rankwise.backends import doors
 from rankwise_gloo_tcp.engine.acceptor import Acceptor
 from rankwise_gloo_tcp.transport import connecting
+from rankwise_network import doors
 
 __all__ = ["stand_still"]
 

@@ -8,10 +8,11 @@ import threading
 
 import pytest
 
-from rankwise.backends import Deadline, doors
+from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.protocol import handshake
 from rankwise_gloo_tcp.setup import handing
+from rankwise_network import doors
 
 TIMEOUT_S = 20.0
 KEY, SIZE = b"k" * 32, 4

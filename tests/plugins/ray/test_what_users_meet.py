@@ -172,7 +172,7 @@ def test_torch_is_loaded_by_nobody(cluster, actors):
 
 
 def test_actors_have_loaded_what_a_group_needs_before_they_begin_one(cluster, fresh):
-    wanted = ["rankwise.store.tcp.server", "rankwise_gloo_tcp.setup.creation", "zmq"]
+    wanted = ["rankwise_stores.tcp.server", "rankwise_gloo_tcp.setup.creation", "zmq"]
     assert cluster.get(fresh(Member, 1)[0].loaded.remote(*wanted), timeout=PATIENCE_S) == wanted
 
 

@@ -182,7 +182,7 @@ def with_secret(rank, size, place):
     """Over sockets, guarded by a secret that was handed out in torch's store."""
     import os
 
-    from rankwise.network import secret
+    from rankwise_network import secret
 
     os.environ["RANKWISE_GLOO_TRANSPORT"] = "tcp"
     meeting = dist.FileStore(f"{place}-port", size)

@@ -34,7 +34,7 @@ from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
 from rankwise.groups.stats import GroupStats, OperationStats
 from rankwise.groups.world import current
-from rankwise.network import doors
+from rankwise_network import doors
 from rankwise_testing import run_ranks
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of

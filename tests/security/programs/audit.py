@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.network import secret
+from rankwise_network import secret
 
 
 def listening() -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
-from rankwise.backends import Context, Deadline, Store, network_interface
+from rankwise.backends import Context, Deadline, Store
 from rankwise.errors import DistTimeoutError
+from rankwise_network import interface
 from rankwise_wire.options import Options
 
 #: How often a rank looks whether one that it waits for has died meanwhile.
@@ -83,4 +84,4 @@ class _Meeting:
     def _address(self, folder: str) -> Any:
         if self.options.family == "unix":
             return f"{folder}/socket"
-        return network_interface.outward_address() or "127.0.0.1", 0
+        return interface.outward_address() or "127.0.0.1", 0

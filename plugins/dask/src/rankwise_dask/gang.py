@@ -12,10 +12,10 @@ from distributed import Client
 
 import rankwise as dist
 from rankwise.backends import Timeout, seconds, start_thread
-from rankwise.secret import new as new_secret
 from rankwise_dask import judging, scheduling
 from rankwise_dask.judging import Terms
 from rankwise_dask.orders import Order, Outcome, Work
+from rankwise_network.secret import new as new_secret
 
 __all__ = ["Gang", "run", "start"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cloudpickle  # which Dask needs anyway
 
 from rankwise.errors import PeerDiedError
-from rankwise.secret import Secret
+from rankwise_network.secret import Secret
 
 __all__ = ["Order", "Outcome", "Address", "Work", "failure", "success"]
 

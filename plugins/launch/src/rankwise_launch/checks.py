@@ -120,8 +120,8 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _network() -> Iterator[Finding]:
-    from rankwise.network import secret
-    from rankwise.network.interface import interface_of, local_address
+    from rankwise_network import secret
+    from rankwise_network.interface import interface_of, local_address
 
     master = os.environ.get("MASTER_ADDR")
     named = next((n for n in ("RANKWISE_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if os.environ.get(n)), None)
@@ -146,7 +146,7 @@ def _network() -> Iterator[Finding]:
 
 def _job() -> Iterator[Finding]:
     """Tell what a launcher or a queueing system has told this process, as a program would take it."""
-    from rankwise.meeting import launcher_env
+    from rankwise_network import launcher_env
 
     told = launcher_env.told_of_a_job()
     if not told:
@@ -164,7 +164,7 @@ def _job() -> Iterator[Finding]:
 
 def _slurm_job(env: Mapping[str, str]) -> str:
     """Return a sentence on the job: its nodes, and whether this process belongs to a step of it."""
-    from rankwise.meeting.slurm import is_batch_script
+    from rankwise_network.slurm import is_batch_script
 
     listed = env.get("SLURM_JOB_NODELIST", "")
     what = "its batch script" if is_batch_script(env) and env.get("SLURM_PROCID") else "no step of it"

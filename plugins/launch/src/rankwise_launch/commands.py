@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from rankwise.basics import entry_points
-from rankwise.cli import COMMANDS, CORE, NOT_INSTALLED
+from rankwise.cli import COMMANDS, NOT_INSTALLED
 from rankwise_launch.parser import HelpFormatter, Parser, columns_of, near
 
 __all__ = [
@@ -157,7 +157,7 @@ def _version() -> str:
     return __version__
 
 
-# Which commands there are: that of the core, those that other distributions bring, and those that could be installed
+# Which commands there are: those that distributions bring, and those that could be installed
 #
 # A command of another distribution is an entry point of the group `rankwise.commands`: its key is the command's name,
 # and its value a module with `DESCRIPTION`, `EXAMPLES`, `add_arguments(parser)` and `run(options)`, as the commands of
@@ -174,7 +174,7 @@ class CommandNotInstalledError(Exception):
 
 def installed() -> dict[str, str]:
     """Return all commands that are installed, with their lines in the overview; none is imported."""
-    lines = {name: command.help for name, command in COMMANDS.items() if command.distribution == CORE}
+    lines: dict[str, str] = {}
     for name, value in entry_points.declared(ENTRY_POINT_GROUP):
         known = COMMANDS.get(name)
         lines.setdefault(name, known.help if known else f"(brought by {value.partition('.')[0]})")
@@ -189,8 +189,6 @@ def load(name: str) -> ModuleType | None:
         RuntimeError: What brings it is broken, or two distributions do.
     """
     known = COMMANDS.get(name)
-    if known is not None and known.distribution == CORE:
-        return import_module(f"rankwise.cli.{name}_command")
     values = {value for found, value in entry_points.declared(ENTRY_POINT_GROUP) if found == name}
     owners = name
     if len(values) != 1:  # installed in some unusual way, by two, or not at all

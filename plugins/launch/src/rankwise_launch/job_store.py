@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.errors import DistError
-from rankwise.network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback, listening, numeric
-from rankwise.network.secret import Secret
 from rankwise_launch.config import ExitCode, LaunchError
+from rankwise_network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback, listening, numeric
+from rankwise_network.secret import Secret
 
 if TYPE_CHECKING:
-    from rankwise.store.tcp.pool import Pool
+    from rankwise_stores.tcp.pool import Pool
 
 __all__ = ["JobStore"]
 
@@ -131,7 +131,7 @@ def _addresses(host: str) -> list[str]:
     found = numeric(host)
     if found is not None and is_loopback(found):
         return [found]  # as on most single nodes, for which nothing else is loaded
-    from rankwise.store.tcp.guard import addresses_of
+    from rankwise_stores.tcp.guard import addresses_of
 
     return addresses_of(host, True, DNS_TIMEOUT_S)
 

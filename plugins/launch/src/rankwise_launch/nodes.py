@@ -24,7 +24,7 @@ from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.presence import Loss, Presence, silence_s
 
 if TYPE_CHECKING:
-    from rankwise.store import TCPStore
+    from rankwise_stores import TCPStore
 
 __all__ = ["Nodes", "Verdict", "Verdicts"]
 
@@ -62,7 +62,7 @@ class Nodes:
     """This launcher's connection to those of the other nodes."""
 
     def __init__(self, config: LaunchConfig) -> None:
-        from rankwise.store import TCPStore  # which a job of one node has no need of
+        from rankwise_stores import TCPStore  # which a job of one node has no need of
 
         self._config = config
         self._silence_s = silence_s()
@@ -91,7 +91,7 @@ class Nodes:
 
     def _other_node_0(self) -> str:
         """Return the host of the launcher that is node 0 already, "" if what has the port is something else."""
-        from rankwise.store import TCPStore
+        from rankwise_stores import TCPStore
 
         try:
             with TCPStore(self._config.master_addr, self._config.master_port_of_nodes, timeout=_WHO_S) as store:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankwise.meeting.launcher_env import node_0
 from rankwise_launch.config import (
     DESCRIPTIONS,
     ExitCode,
@@ -18,6 +17,7 @@ from rankwise_launch.config import (
     count_processes,
     parse_streams,
 )
+from rankwise_network.launcher_env import node_0
 
 __all__ = ["EPILOG", "add_options", "add_torchrun_options", "apply_rendezvous", "count_nodes", "to_config"]
 

@@ -12,8 +12,8 @@ from time import monotonic
 
 from rankwise.backends import start_thread
 from rankwise.errors import DistError
-from rankwise.network import interface
 from rankwise_launch.checks import Finding, Level
+from rankwise_network import interface
 
 __all__ = ["PORT", "check_peer"]
 

@@ -18,7 +18,7 @@ from rankwise_launch.config import ExitCode, LaunchError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rankwise.store import TCPStore
+    from rankwise_stores import TCPStore
 
 __all__ = ["Loss", "Presence", "silence_s"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rankwise.errors import DistError
-from rankwise.network.secret import to_hand_down
+from rankwise_network.secret import to_hand_down
 
 __all__ = [
     *("MOST_PROCESSES", "cores", "die_with_parent", "hand_down", "require_folder", "require_processes", "too_many"),

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from rankwise.basics.systems import keep_standard
 from rankwise.errors import DistError
-from rankwise.network import secret
 from rankwise_launch.attempt import Attempt, Outcome
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.environment import Layout, job_environment
@@ -28,6 +27,7 @@ from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
 from rankwise_launch.preloading import Preloaded
 from rankwise_launch.processes import hand_down, require_processes
+from rankwise_network import secret
 
 __all__ = ["check_command", "run"]
 

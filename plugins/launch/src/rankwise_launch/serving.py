@@ -11,11 +11,11 @@ import msgpack  # noqa: F401
 import zmq  # noqa: F401
 
 from rankwise.errors import DistError, PeerDiedError
-from rankwise.store import TCPStore
-from rankwise.store.tcp import server  # noqa: F401
-from rankwise.store.tcp.accepting import Listener
-from rankwise.store.tcp.guard import Keys
-from rankwise.store.tcp.pool import Pool
+from rankwise_stores import TCPStore
+from rankwise_stores.tcp import server  # noqa: F401
+from rankwise_stores.tcp.accepting import Listener
+from rankwise_stores.tcp.guard import Keys
+from rankwise_stores.tcp.pool import Pool
 
 __all__ = ["raise_limit", "serve", "set_limit", "tell_of_death"]
 

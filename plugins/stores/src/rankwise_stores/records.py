@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rankwise.basics.systems import blake2b
 from rankwise.errors import DistStoreError
-from rankwise.network.secret import derive, same
+from rankwise_network.secret import derive, same
 
 __all__ = ["HEADER_NBYTES", "MAGIC", "Header", "Seal"]
 

@@ -11,9 +11,9 @@ from typing import ParamSpec, TypeVar
 
 from rankwise.basics.systems import cause, keep_standard
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.network.secret import Secret
 from rankwise.store.base import GRACE_S, Operation
 from rankwise.store.memory import Table
+from rankwise_network.secret import Secret
 from rankwise_stores.journal import Journal
 from rankwise_stores.place import whole_path
 from rankwise_stores.records import Seal
@@ -25,7 +25,7 @@ _P = ParamSpec("_P")
 
 
 class SharedFile:
-    """A `rankwise.store.file.SharedFile`.
+    """A `rankwise_stores.file.SharedFile`.
 
     Args:
         file_name: The file; it is made if there is none.

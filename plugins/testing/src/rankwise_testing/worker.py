@@ -23,7 +23,7 @@ from typing import Any
 from rankwise.errors import DistError
 from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.world import World, current
-from rankwise.meeting.launcher_env import from_environment
+from rankwise_network.launcher_env import from_environment
 from rankwise_testing.messages import STACKS_SIGNAL, Outcome, Setup, Task, failed, succeeded
 
 __all__ = ["before_exit", "main", "watch_world"]

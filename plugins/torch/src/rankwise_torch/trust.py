@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch.distributed import Store, TCPStore
 
-from rankwise.backends import job_secret as secret
+from rankwise_network import secret
 
 __all__ = ["share"]
 

@@ -25,8 +25,8 @@ from rankwise.errors import DistError
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.stats import of_group
 from rankwise.groups.world import World
-from rankwise.network import doors
 from rankwise.store import PrefixStore
+from rankwise_network import doors
 from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
 

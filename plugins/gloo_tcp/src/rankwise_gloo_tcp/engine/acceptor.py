@@ -9,8 +9,6 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
-from rankwise.backends import doors
-from rankwise.backends import network_interface as interface
 from rankwise.errors import DistError, DistNetworkError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.loop import Handler, Loop
@@ -18,6 +16,7 @@ from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.transport.connecting import Incoming, Outgoing
+from rankwise_network import doors, interface
 
 __all__ = ["RETRY_S", "SILENT_S", "Acceptor", "PeerRegistry"]
 

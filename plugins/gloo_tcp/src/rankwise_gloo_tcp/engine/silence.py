@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from math import inf
 from time import monotonic
 
-from rankwise.backends import network_interface as interface
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.engine.acceptor import SILENT_S
 from rankwise_gloo_tcp.engine.config import EngineConfig
@@ -14,6 +13,7 @@ from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S
 from rankwise_gloo_tcp.transport.channel import Channel
+from rankwise_network import interface
 
 __all__ = ["Silence"]
 

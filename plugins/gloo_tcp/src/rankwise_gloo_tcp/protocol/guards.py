@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankwise.backends import blake2b
-from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.state import GuardState
+from rankwise_network.secret import same
 
 __all__ = ["CHANGED", "SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
 

@@ -12,9 +12,8 @@ import os
 import struct
 from typing import NamedTuple
 
-from rankwise.backends import keyed_digest as digest
-from rankwise.backends import verify_digest as verify
 from rankwise.errors import ProtocolError
+from rankwise_network.secret import digest, verify
 
 __all__ = [
     "ANSWER_NBYTES",

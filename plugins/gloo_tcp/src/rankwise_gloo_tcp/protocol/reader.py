@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rankwise.backends import same_digest as same
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
 from rankwise_gloo_tcp.protocol.guards import CHANGED, SEAL_NBYTES, TAG_NBYTES, Guard, Guards
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
 from rankwise_gloo_tcp.state import ReaderState
+from rankwise_network.secret import same
 
 if TYPE_CHECKING:
     from rankwise.backends import blake2b

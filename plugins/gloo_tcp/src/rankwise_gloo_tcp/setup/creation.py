@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rankwise.backends import Context, Deadline, PrefixStore, doors
+from rankwise.backends import Context, Deadline, PrefixStore
 from rankwise.backends import debug_log as tell
-from rankwise.backends import job_secret as secret
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives import selection
@@ -23,6 +22,7 @@ from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards, handing, joining_board, privacy, transports
 from rankwise_gloo_tcp.setup.transports import CONNECTIONS, INTEGRITY, TRANSPORTS, VARIABLE
+from rankwise_network import doors, secret
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import Encryption

@@ -13,9 +13,10 @@ from collections.abc import Callable, Generator
 from functools import partial
 from time import monotonic, sleep
 
-from rankwise.backends import Deadline, doors
+from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError, ProtocolError
 from rankwise_gloo_tcp.protocol import handshake
+from rankwise_network import doors
 
 __all__ = ["above", "below", "fetch", "hand_out"]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context, Deadline, at_free_port, doors
-from rankwise.backends import network_interface as interface
+from rankwise.backends import Context, Deadline
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards
 from rankwise_gloo_tcp.setup.privacy import ENCRYPTED
+from rankwise_network import doors, interface
 
 __all__ = [
     *("CONNECTIONS", "INTEGRITY", "TRANSPORTS", "VARIABLE"),
@@ -87,7 +87,7 @@ def _listen_tcp(context: Context, has_secret: bool, deadline: Deadline) -> _List
     address = _local_address(context.store, has_secret, deadline)
     if not has_secret and not interface.is_loopback(address):
         return None
-    sock = at_free_port(partial(interface.listening, address))
+    sock = interface.at_free_port(partial(interface.listening, address))
     return _Listening(sock, False, {"address": address, "port": sock.getsockname()[1]})
 
 

@@ -10,14 +10,13 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankwise.backends import doors
-from rankwise.backends import network_interface as interface
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol import handshake
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.protocol.handshake import BrokenOffError
+from rankwise_network import doors, interface
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import EncryptedSocket, Encryption

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from rankwise.backends import network_interface as interface
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol.frames import Header
@@ -21,6 +20,7 @@ from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.state import ConnectionState
 from rankwise_gloo_tcp.transport import silence
 from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, FrameHandler
+from rankwise_network import interface
 
 __all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
 

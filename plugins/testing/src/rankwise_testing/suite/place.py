@@ -12,8 +12,9 @@ from rankwise.backends.registry import registry
 from rankwise.errors import DistError
 from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.world import World, use
-from rankwise.meeting.launcher_env import from_environment
-from rankwise.store import FileStore, PrefixStore, Store
+from rankwise.store import PrefixStore, Store
+from rankwise_network.launcher_env import from_environment
+from rankwise_stores import FileStore
 from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms
 from rankwise_testing.worker import before_exit, watch_world

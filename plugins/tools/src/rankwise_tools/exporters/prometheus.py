@@ -16,8 +16,8 @@ from rankwise.backends import start_thread
 from rankwise.basics.debug import tell
 from rankwise.groups.stats import OperationStats
 from rankwise.groups.world import World, current
-from rankwise.meeting.launcher_env import local_rank
-from rankwise.network import doors
+from rankwise_network import doors
+from rankwise_network.launcher_env import local_rank
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
 from rankwise_watch.figures import PORT
 

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError, DistNetworkError
-from rankwise.network import doors
 from rankwise_launch.commands import CommandError
+from rankwise_network import doors
 from rankwise_tools.top.samples import Sample, checked
 from rankwise_watch.window import NAME, QUESTION, answer_key, wish_key
 
 if TYPE_CHECKING:
-    from rankwise.store import TCPStore
+    from rankwise_stores import TCPStore
 
 __all__ = ["Job", "LocalJob", "StoreJob", "local_jobs", "open_store"]
 
@@ -302,7 +302,7 @@ def open_store(address: str) -> StoreJob:
 
 def _store_at(host: str, port: int) -> TCPStore:
     """Return the store at a master's port; or that of the ranks, as the launchers say that meet at the next port."""
-    from rankwise.store import TCPStore
+    from rankwise_stores import TCPStore
 
     begin = partial(TCPStore, host, timeout=_ANSWER_S + 3.0, wait_for_server=False)
     try:

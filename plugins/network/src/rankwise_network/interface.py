@@ -19,7 +19,7 @@ from rankwise.basics.debug import tell
 from rankwise.basics.interrupts import heed, start
 from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
-from rankwise.network.doors import BACKLOG
+from rankwise_network.doors import BACKLOG
 
 __all__ = [
     *("DNS_TIMEOUT_S", "address_of", "at_free_port", "interface_of", "is_loopback", "listening"),

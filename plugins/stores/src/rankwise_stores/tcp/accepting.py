@@ -26,9 +26,9 @@ from typing import Any
 
 from rankwise.basics.systems import cause, descriptor_limit
 from rankwise.errors import DistNetworkError
-from rankwise.network.doors import PLACES
-from rankwise.network.interface import at_free_port, listening
-from rankwise.store.tcp.zeromq import MONITOR_EVENT, keep_alive, url
+from rankwise_network.doors import PLACES
+from rankwise_network.interface import at_free_port, listening
+from rankwise_stores.tcp.zeromq import MONITOR_EVENT, keep_alive, url
 
 __all__ = ["Accepting", "Listener", "listen"]
 

@@ -1,41 +1,22 @@
-"""`FileStore`: what programs see of it; `rankwise-stores` brings what reads and writes the file."""
+"""`FileStore`: what programs see of a shared file."""
 
 from __future__ import annotations
 
 import os
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Timeout
-from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shortened
-from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, Operation, TableStore
 from rankwise.store.primitives import to_amount
+from rankwise_network.secret import given_or_loaded
+from rankwise_stores.shared_file import SharedFile
 
-__all__ = ["FileStore", "SharedFile"]
+__all__ = ["FileStore"]
 
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
-
-
-class SharedFile(Protocol):
-    """This process's hold on a file, which its stores share: those that are the same with another time-out.
-
-    Attributes:
-        path: The file, as an absolute path without symbolic links.
-    """
-
-    path: str
-
-    def run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Carry out an operation while no other process does one, or fail within `limit_s`."""
-
-    def again(self, timeout_s: float) -> SharedFile:
-        """Return another hold on the same file."""
-
-    def close(self) -> None:
-        """Leave the file; again does nothing."""
 
 
 class FileStore(TableStore):
@@ -59,7 +40,6 @@ class FileStore(TableStore):
     Raises:
         DistStoreError: It cannot be opened, is open to others, is something else than a store, is that of another job,
             or is in use by `world_size` others.
-        PluginError: `rankwise-stores` is not installed.
 
     Examples:
         >>> with dist.FileStore(folder / "store") as store:
@@ -83,8 +63,7 @@ class FileStore(TableStore):
             self.set_timeout(timeout)
             self.secret = given_or_loaded(secret, "FileStore")
             seats = max(0, to_amount(world_size))
-            open_ = part("shared_file", "rankwise-stores")
-            self._file: SharedFile = open_(file_name, self.secret, job, seats, self._timeout_s)
+            self._file = SharedFile(file_name, self.secret, job, seats, self._timeout_s)
 
     @property
     def path(self) -> str:

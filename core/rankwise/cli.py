@@ -1,17 +1,14 @@
-"""The command `rankwise`: `rankwise-launch` brings what runs commands; without it there is `secret` alone."""
+"""The command `rankwise`: `rankwise-launch` brings what runs commands, and other distributions the commands."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-__all__ = ["COMMANDS", "CORE", "NOT_INSTALLED", "Command", "main"]
+__all__ = ["COMMANDS", "NOT_INSTALLED", "Command", "main"]
 
 #: The exit code where a command, or the backend that it needs, is not installed or cannot run here.
 NOT_INSTALLED = 69
-
-CORE = "rankwise"
 
 
 class Command(NamedTuple):
@@ -21,7 +18,7 @@ class Command(NamedTuple):
     distribution: str
 
 
-#: All of them; that of the core is a module of this package, `NAME_command`.
+#: All of them.
 COMMANDS = {
     "run": Command("start the ranks of a job", "rankwise-launch"),
     "demo": Command("watch some processes train something together", "rankwise-launch"),
@@ -33,7 +30,7 @@ COMMANDS = {
     "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
     "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
     "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
-    "secret": Command("make a job secret", CORE),
+    "secret": Command("make a job secret", "rankwise-network"),
     "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
 }
 
@@ -58,25 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _without_launch(arguments: list[str], why: Exception) -> int:
-    """Make a job secret, or say what to install."""
+    """Tell the version, or say what to install."""
     from rankwise.basics.version import __version__
-    from rankwise.cli import secret_command as secret
 
-    parser = argparse.ArgumentParser(prog="rankwise", epilog=str(why), allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"rankwise {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    plain: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-    own = subparsers.add_parser(
-        "secret", help=COMMANDS["secret"].help, description=secret.DESCRIPTION, epilog=secret.EXAMPLES, **plain
-    )
-    secret.add_arguments(own)
-
-    name = next((word for word in arguments if not word.startswith("-")), "secret")
-    try:
-        if name != "secret":
-            known = COMMANDS.get(name)
-            raise LookupError(f"it is not installed: pip install {known.distribution}" if known else why)
-        return secret.run(parser.parse_args(arguments or ["--help"]))
-    except (LookupError, OSError) as error:
-        print(f"rankwise {name}: {error}", file=sys.stderr)
-        return NOT_INSTALLED if isinstance(error, LookupError) else 1
+    if "--version" in arguments:
+        print(f"rankwise {__version__}")
+        return 0
+    name = next((word for word in arguments if not word.startswith("-")), "")
+    print(f"{f'rankwise {name}'.strip()}: {why}", file=sys.stderr)
+    return NOT_INSTALLED

@@ -2,6 +2,17 @@
 
 Every key that guards the network is derived from it. It never appears in a log, an error or a command line, and is not
 handed down in the environment, which other processes can read.
+
+Programs and engines that bring it to their processes in a way of their own find this module as `rankwise.secret`: `use`
+sets the secret of this process, as `RANKWISE_SECRET_FILE` would; a process that takes part in several jobs hands each
+store or group its own, as the argument `secret`.
+
+Examples:
+    >>> mine = dist.secret.new()
+    >>> print(mine)
+    <job secret>
+    >>> dist.secret.from_hex(mine.hex()) == mine
+    True
 """
 
 from __future__ import annotations
@@ -15,6 +26,9 @@ try:
 except ImportError:
     from hmac import compare_digest as _compare_digest  # type: ignore[no-redef]
 
+from rankwise.basics.secrecy import SECRET_NBYTES as SECRET_NBYTES
+from rankwise.basics.secrecy import Secret as Secret
+from rankwise.basics.secrecy import given
 from rankwise.basics.systems import blake2b
 
 __all__ = [
@@ -22,7 +36,6 @@ __all__ = [
     *("is_withheld", "load", "new", "new_file", "same", "to_hand_down", "use", "verify"),
 ]
 
-SECRET_NBYTES = 32
 _DIGEST_NBYTES = 32
 
 #: Ends the message of every refusal for lack of a secret.
@@ -34,15 +47,6 @@ _MARK = b"the job secret of rankwise\n"
 
 _loaded: dict[tuple[str | None, str | None], Secret] = {}
 _given: Secret | None = None
-
-
-class Secret(bytes):
-    """The job secret; its bytes do not show where it is printed."""
-
-    def __repr__(self) -> str:
-        return "<job secret>"
-
-    __str__ = __repr__
 
 
 def new() -> Secret:
@@ -124,11 +128,7 @@ def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
     Raises:
         ValueError: It is none; `who` was to use it.
     """
-    if secret is None:
-        return load()
-    if len(secret) != SECRET_NBYTES:
-        raise ValueError(f"{who}: a job secret has {SECRET_NBYTES} bytes, not {len(secret)}")
-    return Secret(secret)
+    return load() if secret is None else given(secret, who)
 
 
 def derive(secret: bytes, purpose: str) -> bytes:

@@ -15,15 +15,15 @@ from rankwise.basics.loading import loading
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
-from rankwise.network.secret import given_or_loaded
 from rankwise.store import operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, TableStore, late
 from rankwise.store.operations import Missing
 from rankwise.store.primitives import RESERVED
-from rankwise.store.tcp import wire
+from rankwise_network.secret import given_or_loaded
+from rankwise_stores.tcp import wire
 
 if TYPE_CHECKING:
-    from rankwise.store.tcp.pool import Pool
+    from rankwise_stores.tcp.pool import Pool
 
 __all__ = ["TCPStore"]
 
@@ -129,7 +129,7 @@ class TCPStore(TableStore):
         self._check_open(operations.check)
         return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self.secret)
 
-    def _let_go(self) -> None:
+    def _have_met(self) -> None:
         """Give connections back that only the beginning has needed; who serves many clients has one of each less."""
         self._pool.let_go()
 
@@ -146,14 +146,14 @@ class TCPStore(TableStore):
     def _open(self, deadline: Deadline, patient: bool) -> Pool:
         # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
         with loading():
-            from rankwise.store.tcp.guard import Keys, addresses_of
-            from rankwise.store.tcp.pool import Pool
+            from rankwise_stores.tcp.guard import Keys, addresses_of
+            from rankwise_stores.tcp.pool import Pool
 
         keys = None if self.secret is None else Keys.of(self.secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
         if not self._is_master:
             return Pool(repr(self), addresses, self._port, keys, patient=patient)
-        from rankwise.store.tcp.accepting import listen
+        from rankwise_stores.tcp.accepting import listen
 
         listener = listen(self._host, addresses, self._port)
         try:

@@ -13,18 +13,18 @@ from typing import Any
 from rankwise.basics.interrupts import start
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
-from rankwise.network.doors import PATIENCE_S
-from rankwise.network.secret import same
 from rankwise.store import operations
 from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
 from rankwise.store.primitives import MAX_KEYS
 from rankwise.store.queues import queue_key
-from rankwise.store.tcp import wire
-from rankwise.store.tcp.accepting import Accepting, Listener
-from rankwise.store.tcp.guard import Keys
-from rankwise.store.tcp.waiting import MAX_OF_ONE_NBYTES, Assembly, Lent, Unread, Waiter, Waiting, is_large, nbytes_of
-from rankwise.store.tcp.zeromq import PRIVATE_URL
+from rankwise_network.doors import PATIENCE_S
+from rankwise_network.secret import same
+from rankwise_stores.tcp import wire
+from rankwise_stores.tcp.accepting import Accepting, Listener
+from rankwise_stores.tcp.guard import Keys
+from rankwise_stores.tcp.waiting import MAX_OF_ONE_NBYTES, Assembly, Lent, Unread, Waiter, Waiting, is_large, nbytes_of
+from rankwise_stores.tcp.zeromq import PRIVATE_URL
 
 __all__ = ["BoundedTable", "StoreServer"]
 

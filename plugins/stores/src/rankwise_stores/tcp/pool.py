@@ -13,14 +13,14 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import held, start
 from rankwise.basics.systems import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
-from rankwise.network.descriptors import need
-from rankwise.store.tcp.connection import Attempt, Connection, connect
-from rankwise.store.tcp.guard import Keys
-from rankwise.store.tcp.zeromq import url
+from rankwise_network.descriptors import need
+from rankwise_stores.tcp.connection import Attempt, Connection, connect
+from rankwise_stores.tcp.guard import Keys
+from rankwise_stores.tcp.zeromq import url
 
 if TYPE_CHECKING:
-    from rankwise.store.tcp.accepting import Listener
-    from rankwise.store.tcp.server import StoreServer
+    from rankwise_stores.tcp.accepting import Listener
+    from rankwise_stores.tcp.server import StoreServer
 
 __all__ = ["Pool"]
 
@@ -77,7 +77,7 @@ class Pool:
             need(_CONTEXT_DESCRIPTORS)
             self._context: Any = zmq.Context()
             if listener is not None:
-                from rankwise.store.tcp.server import StoreServer  # only here: one rank of a job has it
+                from rankwise_stores.tcp.server import StoreServer  # only here: one rank of a job has it
 
                 try:
                     self._server = StoreServer(self._context, listener, keys)

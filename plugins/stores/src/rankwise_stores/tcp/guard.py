@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rankwise.errors import DistNetworkError
-from rankwise.network import secret as job_secret
-from rankwise.network.interface import is_loopback, numeric, outward_address, resolve_in_time
+from rankwise_network import secret as job_secret
+from rankwise_network.interface import is_loopback, numeric, outward_address, resolve_in_time
 
 __all__ = ["Keys", "addresses_of"]
 

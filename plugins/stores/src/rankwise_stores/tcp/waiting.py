@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
 from rankwise.store.queues import LEASE_S
-from rankwise.store.tcp import wire
+from rankwise_stores.tcp import wire
 
 __all__ = ["MAX_OF_ONE_NBYTES", "Assembly", "Lent", "Unread", "Waiter", "Waiting", "is_large", "nbytes_of"]
 

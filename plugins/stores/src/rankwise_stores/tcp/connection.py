@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import heed, held
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
-from rankwise.network.interface import unreachable
 from rankwise.store.base import in_words
-from rankwise.store.tcp import wire
-from rankwise.store.tcp.guard import Keys
-from rankwise.store.tcp.zeromq import MONITOR_EVENT, PRIVATE_URL, keep_alive
+from rankwise_network.interface import unreachable
+from rankwise_stores.tcp import wire
+from rankwise_stores.tcp.guard import Keys
+from rankwise_stores.tcp.zeromq import MONITOR_EVENT, PRIVATE_URL, keep_alive
 
 __all__ = ["Attempt", "Connection", "connect"]
 

@@ -13,8 +13,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rankwise.meeting import slurm
-from rankwise.network import secret
+from rankwise_network import secret, slurm
 
 __all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
 

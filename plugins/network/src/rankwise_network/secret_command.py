@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rankwise.network import secret
+from rankwise_network import secret
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

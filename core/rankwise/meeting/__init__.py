@@ -1,1 +1,0 @@
-"""How the processes of a job find each other: what a launcher has told them, and the rendezvous at a store."""
