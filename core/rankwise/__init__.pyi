@@ -94,7 +94,8 @@ from rankwise.launch import SpawnContext
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
 from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
 from rankwise_network import secret as secret
-from rankwise_stores import FileStore as FileStore, TCPStore as TCPStore
+from rankwise_stores import FileStore as FileStore
+from rankwise_stores import TCPStore as TCPStore
 
 __all__ = [
     "API_VERSION",
