@@ -27,7 +27,7 @@ def rank() -> None:
     """Be one rank, and on rank 0 print the figures."""
     import rankwise as dist
     from rankwise.basics.deadline import Deadline
-    from rankwise.collective.algorithms.table import choose, rooted
+    from rankwise.collective.algorithms.table import derived_algorithm, rooted
     from rankwise.collective.executor import Executor
     from rankwise.groups.world import current
     from rankwise_tools.explaining.algorithms import ALGORITHMS
@@ -58,7 +58,7 @@ def rank() -> None:
                     found.append(once(op, name, nbytes))
             if dist.get_rank() == 0:
                 row = " ".join(f"{name} {1e3 * statistics.median(found):.2f}" for name, found in times.items())
-                print(f"| {size} | {op} | {nbytes >> 10} KiB | {choose(op, nbytes, size)} | {row} |", flush=True)
+                print(f"| {size} | {op} | {nbytes >> 10} KiB | {derived_algorithm(op, nbytes, size)} | {row} |", flush=True)
     dist.destroy_process_group()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Recv, Send
-from rankwise.collective.algorithms.table import CHOICES, choose, rooted
+from rankwise.collective.algorithms.table import CHOICES, derived_algorithm, rooted
 from rankwise_testing.proof import ProofError, prove
 from rankwise_tools.explaining.algorithms import ALGORITHMS, all_gather_open_bruck, all_gather_open_ring
 from rankwise_tools.explaining.costs import costs
@@ -168,9 +168,9 @@ def test_sends_the_bytes_that_it_states(size, parts):
 def test_every_choice_names_an_algorithm_and_every_table_ends_without_a_bound():
     for op, choices in CHOICES.items():
         assert all(choice.name in ALGORITHMS[op] for choice in choices)
-        assert choose(op, 1 << 60, 1 << 20) == choices[-1].name
-    assert choose("all_reduce", 8, 4) == "recursive_doubling"
-    assert choose("all_reduce", 64 << 20, 4) == "ring"
+        assert derived_algorithm(op, 1 << 60, 1 << 20) == choices[-1].name
+    assert derived_algorithm("all_reduce", 8, 4) == "recursive_doubling"
+    assert derived_algorithm("all_reduce", 64 << 20, 4) == "ring"
 
 
 def lost(rank, size):

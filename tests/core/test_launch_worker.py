@@ -52,7 +52,7 @@ def test_other_ranks_can_read_how_a_rank_ended_after_its_launcher_has(
         assert worker.poll()
         worker.signal(signal.SIGTERM)  # as all are told to end after a failure
         assert (worker.exit_code, worker.stopped, worker.poll()) == (exit_code, False, False)
-        assert process_end.ending(descriptor, worker.pid) == words
+        assert process_end.process_ending(descriptor, worker.pid) == words
         assert not worker.group_is_there()
         worker.bury()
         assert worker.process.returncode == exit_code

@@ -9,7 +9,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.reduce_op import OPS, Op, ReduceOp
+from rankwise.basics.reduce_op import REDUCE_OP_TABLE, Op, ReduceOp
 from rankwise.calls import check
 from rankwise.calls.calling import finish, terms
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
@@ -20,7 +20,7 @@ from rankwise.groups.world import resolve
 
 def exclusive_or(backend: str) -> list[Any]:
     """Reduce with a new op in all three collectives that reduce, twice, as the first prepares the second."""
-    OPS["LXOR"] = Op(np.logical_xor, frozenset({"bool", "int32", "float64"}))
+    REDUCE_OP_TABLE["LXOR"] = Op(np.logical_xor, frozenset({"bool", "int32", "float64"}))
     op = ReduceOp("LXOR")
     dist.init_process_group(backend, timeout=60)
     rank, told = dist.get_rank(), []

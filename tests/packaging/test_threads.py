@@ -1,4 +1,4 @@
-"""Threads of the library begin in one way, which an interrupt cannot break: `rankwise.basics.interrupts.start`.
+"""Threads of the library begin in one way, which an interrupt cannot break: `rankwise.basics.interrupts.start_thread`.
 
 An exception that a signal's handler raises within `Thread.start` leaves the interpreter's books of threads in disorder:
 a `KeyError` on the new thread, which then never runs, or a thread that is listed for ever.

@@ -47,7 +47,7 @@ from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
-from rankwise.basics.reduce_op import OPS as REDUCE_OP_TABLE
+from rankwise.basics.reduce_op import REDUCE_OP_TABLE
 from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
@@ -60,19 +60,19 @@ if TYPE_CHECKING:
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
-    from rankwise.basics.debug import tell as debug_log
+    from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture
     from rankwise.basics.interrupts import aborted_by, heed, only_waited
-    from rankwise.basics.interrupts import start as start_thread
-    from rankwise.basics.messages import pack as pack_error
-    from rankwise.basics.messages import unpack as unpack_error
-    from rankwise.basics.process_end import ending as process_ending
+    from rankwise.basics.interrupts import start_thread
+    from rankwise.basics.messages import pack_error
+    from rankwise.basics.messages import unpack_error
+    from rankwise.basics.process_end import process_ending
     from rankwise.basics.process_end import last_words
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
-    from rankwise.collective.algorithms.table import Choice as AlgorithmChoice
-    from rankwise.collective.algorithms.table import choose as derived_algorithm
-    from rankwise.collective.algorithms.table import fitting as fitting_algorithm
+    from rankwise.collective.algorithms.table import AlgorithmChoice
+    from rankwise.collective.algorithms.table import derived_algorithm
+    from rankwise.collective.algorithms.table import fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
     from rankwise.store import PrefixStore, Store
@@ -82,24 +82,24 @@ if TYPE_CHECKING:
 _LATER = {
     "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
     "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
-    "debug_log": ("rankwise.basics.debug", "tell"),
+    "debug_log": ("rankwise.basics.debug", "debug_log"),
     "Ending": ("rankwise.basics.ending", "Ending"),
     "WorkFuture": ("rankwise.basics.ending", "WorkFuture"),
     "aborted_by": ("rankwise.basics.interrupts", "aborted_by"),
     "heed": ("rankwise.basics.interrupts", "heed"),
     "only_waited": ("rankwise.basics.interrupts", "only_waited"),
-    "start_thread": ("rankwise.basics.interrupts", "start"),
-    "pack_error": ("rankwise.basics.messages", "pack"),
-    "unpack_error": ("rankwise.basics.messages", "unpack"),
+    "start_thread": ("rankwise.basics.interrupts", "start_thread"),
+    "pack_error": ("rankwise.basics.messages", "pack_error"),
+    "unpack_error": ("rankwise.basics.messages", "unpack_error"),
     "compiled_parts": ("rankwise.basics.native", ""),
     "last_words": ("rankwise.basics.process_end", "last_words"),
-    "process_ending": ("rankwise.basics.process_end", "ending"),
+    "process_ending": ("rankwise.basics.process_end", "process_ending"),
     "processes": ("rankwise.basics.processes", ""),
     "blake2b": ("rankwise.basics.systems", "blake2b"),
     "anew": ("rankwise.basics.tracebacks", "anew"),
-    "AlgorithmChoice": ("rankwise.collective.algorithms.table", "Choice"),
-    "derived_algorithm": ("rankwise.collective.algorithms.table", "choose"),
-    "fitting_algorithm": ("rankwise.collective.algorithms.table", "fitting"),
+    "AlgorithmChoice": ("rankwise.collective.algorithms.table", "AlgorithmChoice"),
+    "derived_algorithm": ("rankwise.collective.algorithms.table", "derived_algorithm"),
+    "fitting_algorithm": ("rankwise.collective.algorithms.table", "fitting_algorithm"),
     "derived_collectives": ("rankwise.collective.derived", ""),
     "PointToPoint": ("rankwise.collective.executor", "PointToPoint"),
     "IssueOrder": ("rankwise.collective.issue_order", "IssueOrder"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from rankwise.basics.interrupts import start
+from rankwise.basics.interrupts import start_thread
 from rankwise.basics.work import FutureWork, Work
 
 __all__ = ["ApartWork"]
@@ -27,4 +27,4 @@ class ApartWork(FutureWork):
 
 
 def _begin(callback: Callable[[Work], object], work: Work) -> None:
-    start(threading.Thread(target=callback, args=(work,), name="rankwise callback", daemon=True))
+    start_thread(threading.Thread(target=callback, args=(work,), name="rankwise callback", daemon=True))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.backends.capability import Availability, Capabilities
-from rankwise.collective.algorithms.table import Choice
+from rankwise.collective.algorithms.table import AlgorithmChoice
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
@@ -84,8 +84,8 @@ class Explanation(NamedTuple):
         stages: Where `like` is empty, what is done instead, one after the other; empty where no model knows.
     """
 
-    table: Sequence[Choice]
-    taken: Choice
+    table: Sequence[AlgorithmChoice]
+    taken: AlgorithmChoice
     meanings: Mapping[str, str]
     like: str = ""
     how: str = ""

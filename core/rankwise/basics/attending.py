@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.ending import Ending
-from rankwise.basics.interrupts import heed, held, start
+from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistTimeoutError
 
@@ -86,7 +86,7 @@ def _order(step: Callable[[], Any], ending: Ending) -> None:
         if not _hand((step, ending)):
             orders: SimpleQueue[_Order] = SimpleQueue()  # a thread keeps its arguments for as long as it runs
             orders.put((step, ending))
-            start(threading.Thread(target=_serve, args=(orders,), name="rankwise meeting", daemon=True))
+            start_thread(threading.Thread(target=_serve, args=(orders,), name="rankwise meeting", daemon=True))
 
 
 def _hand(order: _Order) -> bool:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env", "tell"]
+__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env", "debug_log"]
 
 
 class DebugLevel(IntEnum):
@@ -72,7 +72,7 @@ def set_debug_level_from_env() -> None:
     _from_env()
 
 
-def tell(text: str | Callable[[], str]) -> None:
+def debug_log(text: str | Callable[[], str]) -> None:
     """Say on standard error what has been chosen and why, with the level `info` or above: a text, or what makes it."""
     if get_debug_level() >= DebugLevel.INFO and sys.stderr is not None:
         # In one piece, as other ranks and threads write there too.

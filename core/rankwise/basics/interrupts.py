@@ -34,7 +34,7 @@ __all__ = [
     "is_interrupt",
     "is_surely_a_handlers",
     "only_waited",
-    "start",
+    "start_thread",
 ]
 
 #: Arguments are checked here alone, before their call has begun; what raises within is, or was called for, an argument.
@@ -190,7 +190,7 @@ def is_surely_a_handlers(error: BaseException) -> bool:
 # ------------------------------------------------------------------ threads of the library's own, which may be refused
 
 
-def start(thread: threading.Thread) -> None:
+def start_thread(thread: threading.Thread) -> None:
     """Start a thread, whole or not at all: an interrupt waits until it runs.
 
     Raises:

@@ -18,7 +18,7 @@ from rankwise.errors import (
     ProtocolError,
 )
 
-__all__ = ["COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "pack", "too_long", "unpack", "wrong_dtype"]
+__all__ = ["COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "pack_error", "too_long", "unpack_error", "wrong_dtype"]
 
 #: The largest tag that users may give.
 MAX_TAG = 2**30 - 1
@@ -67,7 +67,7 @@ _KINDS: dict[str, Callable[[str], DistError]] = {
 }
 
 
-def pack(error: DistError, rank: int) -> dict[str, Any]:
+def pack_error(error: DistError, rank: int) -> dict[str, Any]:
     """Return an error of global rank `rank` as JSON can hold it."""
     if isinstance(error, PeerDiedError):
         return {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
@@ -78,7 +78,7 @@ def pack(error: DistError, rank: int) -> dict[str, Any]:
     return {"kind": "aborted", "text": f"rank {rank} gave the group up: {type(error).__name__}: {error}"[:_MAX_TEXT]}
 
 
-def unpack(content: Any) -> DistError:
+def unpack_error(content: Any) -> DistError:
     """Return the error that `pack` has packed.
 
     Raises:

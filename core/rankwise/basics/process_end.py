@@ -8,7 +8,7 @@ import struct
 import sys
 from contextlib import suppress
 
-__all__ = ["ending", "in_a_line", "last_words", "process_stat"]
+__all__ = ["process_ending", "in_a_line", "last_words", "process_stat"]
 
 #: From Linux 6.15 on a descriptor tells the exit status even after the parent has taken it.
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
@@ -19,7 +19,7 @@ _STAT_NBYTES = 4096
 _MOST = 300
 
 
-def ending(descriptor: int, pid: int) -> str:
+def process_ending(descriptor: int, pid: int) -> str:
     """Say how a process ended, of which a descriptor says that it has."""
     status = _reaped_status(descriptor)
     if status is None:

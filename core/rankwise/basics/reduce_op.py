@@ -20,7 +20,7 @@ import numpy as np
 
 from rankwise.basics.arrays import DTYPES, dtype_name
 
-__all__ = ["OPS", "REDUCE_OPS", "Op", "ReduceOp"]
+__all__ = ["REDUCE_OP_TABLE", "REDUCE_OPS", "Op", "ReduceOp"]
 
 
 class Op(NamedTuple):
@@ -47,7 +47,7 @@ _NUMBERS = _BITS | _SCALABLE
 _ORDERED = _NUMBERS | {"datetime64", "timedelta64"}
 
 #: All reduce ops by name, in the order of the tables. A test compares their dtypes with what NumPy defines.
-OPS: dict[str, Op] = {
+REDUCE_OP_TABLE: dict[str, Op] = {
     "SUM": Op(np.add, _NUMBERS | {"timedelta64"}, widens=True),
     "AVG": Op(np.add, _SCALABLE, widens=True, scales=True),
     "PRODUCT": Op(np.multiply, _NUMBERS, widens=True),
@@ -59,7 +59,7 @@ OPS: dict[str, Op] = {
     "PREMUL_SUM": Op(np.add, _SCALABLE, widens=True, scales=True),
 }
 #: The names of all reduce ops.
-REDUCE_OPS = OPS.keys()
+REDUCE_OPS = REDUCE_OP_TABLE.keys()
 
 
 class _Quiet(threading.local):
@@ -111,7 +111,7 @@ class ReduceOp:
     BXOR: ClassVar[ReduceOp]
 
     def __init__(self, name: str, factor: Any = None) -> None:
-        if name not in OPS:
+        if name not in REDUCE_OP_TABLE:
             raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(OPS)})")
         if factor is not None and name != "PREMUL_SUM":
             raise ValueError(f"only PREMUL_SUM has a factor, not {name}")
@@ -139,12 +139,12 @@ class ReduceOp:
 
     def defined_for(self, dtype: np.dtype[Any]) -> bool:
         """Tell whether this op is defined on `dtype`."""
-        return dtype_name(dtype) in OPS[self.name].dtypes
+        return dtype_name(dtype) in REDUCE_OP_TABLE[self.name].dtypes
 
     @property
     def base(self) -> ReduceOp:
         """The op that combines contributions which have been scaled, or are to be: SUM for AVG and PREMUL_SUM."""
-        return ReduceOp.SUM if OPS[self.name].scales else self
+        return ReduceOp.SUM if REDUCE_OP_TABLE[self.name].scales else self
 
     def is_plain_on(self, dtype: np.dtype[Any]) -> bool:
         """Tell whether arrays of `dtype` are reduced as they are: neither in a wider dtype nor scaled before."""
@@ -176,7 +176,7 @@ class ReduceOp:
     def merge(self, first: Any, second: Any, out: Any) -> None:
         """Write what `first` and `second` reduce to into `out`, which may be one of them."""
         # Only some ranks do the arithmetic of a block; a warning must not fail those and not the others.
-        _quiet.run(OPS[self.name].ufunc, first, second, out=out)
+        _quiet.run(REDUCE_OP_TABLE[self.name].ufunc, first, second, out=out)
 
     def average(self, total: Any, size: int) -> None:
         """Divide the sum of `size` contributions by their number, in place, if this op is AVG."""
@@ -190,7 +190,7 @@ class ReduceOp:
             out[...] = accumulator.reshape(out.shape)
 
 
-for _name in OPS:
+for _name in REDUCE_OP_TABLE:
     if _name != "PREMUL_SUM":
         setattr(ReduceOp, _name, ReduceOp(_name))
 
@@ -198,7 +198,7 @@ for _name in OPS:
 @cache
 def accumulation_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the native dtype in which the op called `name` reduces arrays of `dtype`."""
-    if OPS[name].widens and _is_narrow_float(dtype):
+    if REDUCE_OP_TABLE[name].widens and _is_narrow_float(dtype):
         return np.dtype(np.float32)
     native: np.dtype[Any] = dtype.newbyteorder("=")
     return native
@@ -210,7 +210,7 @@ def _is_narrow_float(dtype: np.dtype[Any]) -> bool:
 
 
 def __getattr__(name: str) -> ReduceOp:
-    if name in OPS and name != "PREMUL_SUM":
+    if name in REDUCE_OP_TABLE and name != "PREMUL_SUM":
         warnings.warn(f"reduce_op.{name} is deprecated; use ReduceOp.{name}", FutureWarning, stacklevel=2)
         found: ReduceOp = getattr(ReduceOp, name)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["SECRET_NBYTES", "Secret", "given"]
+__all__ = ["SECRET_NBYTES", "Secret", "given_secret"]
 
 SECRET_NBYTES = 32
 
@@ -16,7 +16,7 @@ class Secret(bytes):
     __str__ = __repr__
 
 
-def given(secret: bytes, who: str) -> Secret:
+def given_secret(secret: bytes, who: str) -> Secret:
     """Return a secret that was given as an argument.
 
     Raises:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.interrupts import heed, held, start
+from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.work import FutureWork
 from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
@@ -138,7 +138,7 @@ class IssueOrder:
                 # In a copy of the caller's context, so that callbacks find the caller's world.
                 serve = contextvars.copy_context().run
                 thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
-                start(thread)
+                start_thread(thread)
                 self._thread = thread
             self._waiting.append(_Item(operation, work))
             self.turn.queued = len(self._waiting)

@@ -13,7 +13,7 @@ from rankwise.backends.backend import BackendConfig
 from rankwise.backends.registry import registry
 from rankwise.basics.attending import dismiss
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.debug import tell
+from rankwise.basics.debug import debug_log
 from rankwise.basics.interrupts import held, is_interrupt
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shorten, shortened
@@ -179,7 +179,7 @@ def _give_up(group: ProcessGroup, error: BaseException, op: str) -> None:
 
 
 def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
-    tell(
+    debug_log(
         f"rank {first.global_rank} of {len(first.ranks)} (pid {os.getpid()}) meets the others at "
         f"{_where(first.store)}; backends: {first.config.listed()}"
     )

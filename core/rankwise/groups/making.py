@@ -17,7 +17,7 @@ from rankwise.backends.registry import registry
 from rankwise.basics import interrupts as interrupts
 from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.debug import tell
+from rankwise.basics.debug import debug_log
 from rankwise.basics.systems import cause
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import __version__
@@ -140,7 +140,7 @@ def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGr
     world.groups[plan.name] = group
     if world.watcher is not None:
         world.watcher.made(plan.name)
-    tell(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")
+    debug_log(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")
     return group
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
-from rankwise.basics.secrecy import given
+from rankwise.basics.secrecy import given_secret
 from rankwise.groups.joining import lend
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, begin, device_index
 from rankwise.groups.making import Plan, make_group
@@ -49,7 +49,7 @@ def create(asked: GroupRequest) -> ProcessGroup:
     home = current()
     world = World(home=home)
     if asked.secret is not None:
-        world.secret = given(asked.secret, "ProcessGroup.create")
+        world.secret = given_secret(asked.secret, "ProcessGroup.create")
 
     def plan() -> Plan:
         store = None if asked.store is None else lend(world, home, asked.store, ranks[asked.rank], asked.name)

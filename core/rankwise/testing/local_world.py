@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.interrupts import start
+from rankwise.basics.interrupts import start_thread
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.groups.lifecycle import init_process_group, leave_everything
 from rankwise.groups.world import World, use
@@ -126,7 +126,7 @@ class _Ranks:
             for rank in range(len(self._worlds))
         ]
         for thread in threads:
-            start(thread)
+            start_thread(thread)
         try:
             self._wait(timeout_s)
         except BaseException as error:  # Control-C, too

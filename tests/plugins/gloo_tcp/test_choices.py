@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
-from rankwise.collective.algorithms.table import CHOICES, Choice
+from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice
 from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
@@ -153,7 +153,7 @@ def connections(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Comm, "connections", request.param)
 
 
-Table = Mapping[str, Sequence[Choice]]
+Table = Mapping[str, Sequence[AlgorithmChoice]]
 
 
 def edges(op: str, table: Table) -> list[int]:

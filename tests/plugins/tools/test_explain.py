@@ -14,7 +14,7 @@ import pytest
 from rankwise.backends import Call, ReduceOp
 from rankwise.backends import compiled_parts as native
 from rankwise.cli import NOT_INSTALLED, main
-from rankwise.collective.algorithms.table import CHOICES, choose, fitting
+from rankwise.collective.algorithms.table import CHOICES, derived_algorithm, fitting_algorithm
 from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
 from rankwise_gloo_tcp.board.moving import Combine, Move
 from rankwise_gloo_tcp.board.prepared import BoardKinds
@@ -43,7 +43,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, st
 @pytest.mark.parametrize("op", CHOICES)
 def test_it_names_the_algorithm_that_derived_collectives_take(capsys: pytest.CaptureFixture[str], op: str) -> None:
     code, out, _ = run(capsys, op, "--bytes", "64KiB", "--ranks", "6", "--backend", "derived")
-    chosen = choose(op, 65536, 6)
+    chosen = derived_algorithm(op, 65536, 6)
     assert code == 0
     assert out.splitlines()[0].endswith(f"on 6 ranks, 1 host, by derived: {chosen}")
     assert len(re.findall(rf"-> {chosen} ", out)) == 2  # in the table, and among the simulated
@@ -55,7 +55,7 @@ def test_it_knows_gloo_s_tables_for_several_hosts(
     capsys: pytest.CaptureFixture[str], op: str, hosts: str, table: Any
 ) -> None:
     code, out, _ = run(capsys, op, "--bytes", "64KiB", "--ranks", "6", "--hosts", hosts)
-    chosen = fitting(op, 65536, 6, table).name
+    chosen = fitting_algorithm(op, 65536, 6, table).name
     assert code == 0
     how = " in Python" if native.module() is None else " with rankwise-native"
     assert out.splitlines()[0].endswith(f"on 6 ranks, {hosts} hosts, by gloo{how}: {chosen}")
@@ -131,7 +131,7 @@ def test_many_ranks_take_no_ring_where_its_rounds_cost_more_than_its_bytes_save(
         ring = max(
             cost.seconds for cost in reckoned(op, "scatter_ring" if op == "broadcast" else "ring", parts, network)
         )
-        taken = choose(op, nbytes, size)
+        taken = derived_algorithm(op, nbytes, size)
         if taken == "binomial":
             assert simulate(op, ALGORITHMS[op][taken], parts, network) < ring
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankwise.backends.declaration import Explanation, Stage
-from rankwise.collective.algorithms.table import Choice
+from rankwise.collective.algorithms.table import AlgorithmChoice
 from rankwise_tools import fit
 from rankwise_tools.explaining.network import Line, Parameters, Sample, fitted, off_by, predicted
 
@@ -33,7 +33,7 @@ def test_one_long_message_that_was_held_up_changes_nothing() -> None:
 
 
 def test_it_predicts_what_the_model_knows_and_nothing_else() -> None:
-    choice = Choice("streamed")
+    choice = AlgorithmChoice("streamed")
     like_ours = Explanation((choice,), choice, {}, "two_shot")
     nbytes = 1 << 20
     share = nbytes / 2 * 0.8e-9
@@ -43,7 +43,7 @@ def test_it_predicts_what_the_model_knows_and_nothing_else() -> None:
 
 
 def test_stages_take_their_time_one_after_the_other() -> None:
-    choice = Choice("hosts")
+    choice = AlgorithmChoice("hosts")
     stages = (Stage("all_gather", "direct", 2, 0), Stage("", "", 1, 8_000_000), Stage("broadcast", "flat", 2, 1 << 20))
     explained = Explanation((choice,), choice, {}, stages=stages)
     expected = 34e-6 + 1e-3 + (34e-6 + (1 << 20) * 0.8e-9)

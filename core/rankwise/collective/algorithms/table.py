@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Rounds
 
-__all__ = ["ALGORITHMS", "CHOICES", "Choice", "algorithm", "choose", "fitting", "rooted"]
+__all__ = ["ALGORITHMS", "CHOICES", "AlgorithmChoice", "algorithm", "derived_algorithm", "fitting_algorithm", "rooted"]
 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {
@@ -53,7 +53,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
 )
 
 
-class Choice(NamedTuple):
+class AlgorithmChoice(NamedTuple):
     """Take `name` up to so many bytes, ranks, and bytes for each rank; None is no bound."""
 
     name: str
@@ -64,50 +64,50 @@ class Choice(NamedTuple):
 
 #: For each operation the first that fits. N is the array's size, for parts that of all together. A ring has as many
 #: rounds as there are ranks, which pays only where each rank's share takes longer on the wire than a round to begin.
-CHOICES: Mapping[str, tuple[Choice, ...]] = MappingProxyType(
+CHOICES: Mapping[str, tuple[AlgorithmChoice, ...]] = MappingProxyType(
     {
         "all_reduce": (
-            Choice("recursive_doubling", 16 << 10),
-            Choice("two_shot", 16 << 20, 16),
-            Choice("pat", 16 << 20),
-            Choice("pat", None, None, 64 << 10),
-            Choice("ring"),
+            AlgorithmChoice("recursive_doubling", 16 << 10),
+            AlgorithmChoice("two_shot", 16 << 20, 16),
+            AlgorithmChoice("pat", 16 << 20),
+            AlgorithmChoice("pat", None, None, 64 << 10),
+            AlgorithmChoice("ring"),
         ),
         "reduce_scatter": (
-            Choice("direct", None, 16),
-            Choice("pat", 16 << 20),
-            Choice("pat", None, None, 64 << 10),
-            Choice("ring"),
+            AlgorithmChoice("direct", None, 16),
+            AlgorithmChoice("pat", 16 << 20),
+            AlgorithmChoice("pat", None, None, 64 << 10),
+            AlgorithmChoice("ring"),
         ),
         "all_gather": (
-            Choice("direct", None, 4),
-            Choice("bruck", 64 << 10),
-            Choice("direct", None, 16),
-            Choice("bruck", None, None, 64 << 10),
-            Choice("ring"),
+            AlgorithmChoice("direct", None, 4),
+            AlgorithmChoice("bruck", 64 << 10),
+            AlgorithmChoice("direct", None, 16),
+            AlgorithmChoice("bruck", None, None, 64 << 10),
+            AlgorithmChoice("ring"),
         ),
         "broadcast": (
-            Choice("flat", 12 << 10, 4),
-            Choice("binomial", 512 << 10),
-            Choice("binomial", None, 4),
-            Choice("binomial", None, None, 4 << 10),
-            Choice("double_trees"),
+            AlgorithmChoice("flat", 12 << 10, 4),
+            AlgorithmChoice("binomial", 512 << 10),
+            AlgorithmChoice("binomial", None, 4),
+            AlgorithmChoice("binomial", None, None, 4 << 10),
+            AlgorithmChoice("double_trees"),
         ),
         "reduce": (
-            Choice("binomial", 64 << 10),
-            Choice("scatter_gather", None, 16),
-            Choice("pat_gather", 2 << 20),
-            Choice("double_trees"),
+            AlgorithmChoice("binomial", 64 << 10),
+            AlgorithmChoice("scatter_gather", None, 16),
+            AlgorithmChoice("pat_gather", 2 << 20),
+            AlgorithmChoice("double_trees"),
         ),
-        "gather": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
-        "scatter": (Choice("flat", None, 4), Choice("binomial", 1 << 20), Choice("flat")),
-        "all_to_all": (Choice("direct", None, 16), Choice("pairwise")),
-        "barrier": (Choice("dissemination"),),
+        "gather": (AlgorithmChoice("flat", None, 4), AlgorithmChoice("binomial", 1 << 20), AlgorithmChoice("flat")),
+        "scatter": (AlgorithmChoice("flat", None, 4), AlgorithmChoice("binomial", 1 << 20), AlgorithmChoice("flat")),
+        "all_to_all": (AlgorithmChoice("direct", None, 16), AlgorithmChoice("pairwise")),
+        "barrier": (AlgorithmChoice("dissemination"),),
     }
 )
 
 
-def fitting(op: str, nbytes: int, size: int, table: Mapping[str, tuple[Choice, ...]] = CHOICES) -> Choice:
+def fitting_algorithm(op: str, nbytes: int, size: int, table: Mapping[str, tuple[AlgorithmChoice, ...]] = CHOICES) -> AlgorithmChoice:
     """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
     for choice in table[op]:
         share = None if choice.max_share_nbytes is None else choice.max_share_nbytes * size
@@ -117,14 +117,14 @@ def fitting(op: str, nbytes: int, size: int, table: Mapping[str, tuple[Choice, .
     raise LookupError(f"the table of {op} ends with a bound")
 
 
-def choose(op: str, nbytes: int, size: int) -> str:
+def derived_algorithm(op: str, nbytes: int, size: int) -> str:
     """Return the name of the algorithm for an operation on `nbytes` bytes and `size` ranks."""
-    return fitting(op, nbytes, size).name
+    return fitting_algorithm(op, nbytes, size).name
 
 
 def algorithm(op: str, nbytes: int, size: int) -> Callable[..., Rounds]:
     """Return the algorithm for an operation on `nbytes` bytes and `size` ranks."""
-    return ALGORITHMS[op][choose(op, nbytes, size)]
+    return ALGORITHMS[op][derived_algorithm(op, nbytes, size)]
 
 
 def rooted(op: str, root: int) -> tuple[Any, ...]:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.debug import tell
-from rankwise.basics.interrupts import heed, start
+from rankwise.basics.debug import debug_log
+from rankwise.basics.interrupts import heed, start_thread
 from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
 from rankwise_network.doors import BACKLOG
@@ -69,12 +69,12 @@ def local_address(toward: str, timeout_s: float = DNS_TIMEOUT_S) -> str:
         names = os.environ.get(variable)
         if names:
             chosen = _of_interface(variable, names, addresses)
-            tell(f"this process listens at {chosen}, as {variable}={names} says")
+            debug_log(f"this process listens at {chosen}, as {variable}={names} says")
             return chosen
     for address in addresses:
         found = _route(address)
         if found is not None:
-            tell(f"this process listens at {found}, from which packets to {toward} leave")
+            debug_log(f"this process listens at {found}, from which packets to {toward} leave")
             return found
     if is_loopback(addresses[0]):
         raise DistNetworkError(f"{toward}, where the ranks are to meet, cannot be reached: {unreachable(addresses[0])}")
@@ -108,7 +108,7 @@ def resolve(host: str, timeout_s: float = DNS_TIMEOUT_S) -> list[str]:
 
     # In a thread, for nothing else bounds how long a name server takes.
     thread = threading.Thread(target=look_up, name="rankwise name look-up", daemon=True)
-    start(thread)
+    start_thread(thread)
     thread.join(timeout_s)
     if problem:
         short = shortage()

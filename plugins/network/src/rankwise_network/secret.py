@@ -28,7 +28,7 @@ except ImportError:
 
 from rankwise.basics.secrecy import SECRET_NBYTES as SECRET_NBYTES
 from rankwise.basics.secrecy import Secret as Secret
-from rankwise.basics.secrecy import given
+from rankwise.basics.secrecy import given_secret
 from rankwise.basics.systems import blake2b
 
 __all__ = [
@@ -128,7 +128,7 @@ def given_or_loaded(secret: bytes | None, who: str) -> Secret | None:
     Raises:
         ValueError: It is none; `who` was to use it.
     """
-    return load() if secret is None else given(secret, who)
+    return load() if secret is None else given_secret(secret, who)
 
 
 def derive(secret: bytes, purpose: str) -> bytes:

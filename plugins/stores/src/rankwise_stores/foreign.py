@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from rankwise.basics.debug import tell
+from rankwise.basics.debug import debug_log
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store
@@ -266,7 +266,7 @@ def _twin(store: Any) -> Any:
     try:
         twin = store.clone()
     except Exception as error:  # a subclass in Python of torch's store has the method, and no body for it
-        tell(f"{type(store).__qualname__} has no clone to give, so it is used itself: {error!r}")
+        debug_log(f"{type(store).__qualname__} has no clone to give, so it is used itself: {error!r}")
         return None
     return None if twin is store else twin
 

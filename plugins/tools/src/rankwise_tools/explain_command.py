@@ -9,7 +9,7 @@ from pathlib import Path
 from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
 from rankwise.backends.declaration import Explanation
 from rankwise.backends.registry import registry
-from rankwise.collective.algorithms.table import CHOICES, Choice, fitting
+from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm
 from rankwise_launch.commands import CommandError
 from rankwise_launch.parser import instead
 from rankwise_launch.text import columns, counted, format_nbytes, format_seconds, parse_nbytes
@@ -99,7 +99,7 @@ def _answer(backend: str, op: str, nbytes: int, hosts: list[int]) -> Explanation
         if explain is None:
             raise CommandError(f"the backend {backend!r} does not tell its algorithms; --backend {_DERIVED} does", 2)
         return explain(op, nbytes, hosts)
-    taken = fitting(op, nbytes, sum(hosts))
+    taken = fitting_algorithm(op, nbytes, sum(hosts))
     return Explanation(CHOICES[op], taken, {}, taken.name)
 
 
@@ -143,7 +143,7 @@ def _nbytes(text: str) -> int:
         raise CommandError(str(error), 2) from error
 
 
-def _line(choice: Choice) -> str:
+def _line(choice: AlgorithmChoice) -> str:
     bounds = [f"up to {format_nbytes(choice.max_nbytes)}"] if choice.max_nbytes is not None else []
     bounds += [f"up to {choice.max_ranks} ranks"] if choice.max_ranks is not None else []
     if choice.max_share_nbytes is not None:

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TypeVar
 
 from rankwise.basics.ending import Ending
-from rankwise.basics.interrupts import start
+from rankwise.basics.interrupts import start_thread
 from rankwise.errors import DistError
 
 __all__ = ["Background", "guarded"]
@@ -107,7 +107,7 @@ class Background:
         """Start the thread."""
         self._running = True
         try:
-            start(self._thread)
+            start_thread(self._thread)
         except BaseException:
             self._running = False
             self._close()

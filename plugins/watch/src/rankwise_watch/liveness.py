@@ -14,7 +14,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from rankwise.basics import processes
-from rankwise.basics.process_end import ending, process_stat
+from rankwise.basics.process_end import process_ending, process_stat
 from rankwise.groups.handshake import process_space, started_at
 from rankwise_watch.starvation import Starvation
 
@@ -113,7 +113,7 @@ class Processes:
             return None if self.tells_of(peer) or not self._number_is_free(peer) else "its process has ended"
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        return ending(descriptor, self.pid(peer)) if poller.poll(1000 * wait_s) else None
+        return process_ending(descriptor, self.pid(peer)) if poller.poll(1000 * wait_s) else None
 
     def tells_of(self, peer: int) -> bool:
         """Tell whether a process whose end is not known is there for sure."""

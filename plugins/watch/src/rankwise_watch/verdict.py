@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rankwise.basics.messages import pack, unpack
+from rankwise.basics.messages import pack_error, unpack_error
 from rankwise.errors import (
     DistError,
     PeerDiedError,
@@ -81,7 +81,7 @@ class Log:
         Raises:
             DistError: The store cannot be asked.
         """
-        text = json.dumps([mine.group, pack(mine.error, self._rank), mine.is_certain]).encode()
+        text = json.dumps([mine.group, pack_error(mine.error, self._rank), mine.is_certain]).encode()
         while True:
             found = self._store.compare_set(self._key(), "", text)
             if found == text:
@@ -136,7 +136,7 @@ class Log:
     def _read(self, found: bytes) -> Verdict:
         try:
             group, content, is_certain = json.loads(found)
-            return Verdict(str(group), unpack(content), bool(is_certain))
+            return Verdict(str(group), unpack_error(content), bool(is_certain))
         except (ValueError, TypeError, ProtocolError):
             return Verdict("", ProtocolError("a verdict in the store is malformed"))
 

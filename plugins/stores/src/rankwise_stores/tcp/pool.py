@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.interrupts import held, start
+from rankwise.basics.interrupts import held, start_thread
 from rankwise.basics.systems import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise_network.descriptors import need
@@ -160,7 +160,7 @@ class Pool:
         idle += [connection for thread, lent in self._lenders if thread == me for connection in lent]
         if self._server is not None and threading.current_thread() is self._server.thread:
             # The garbage collector may come here in any thread, but this one cannot wait for itself.
-            start(threading.Thread(target=self._end, args=(idle,), name="rankwise store end"))
+            start_thread(threading.Thread(target=self._end, args=(idle,), name="rankwise store end"))
         else:
             self._end(idle)
 

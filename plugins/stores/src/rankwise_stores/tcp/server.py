@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from rankwise.basics.interrupts import start
+from rankwise.basics.interrupts import start_thread
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
 from rankwise.store import operations
@@ -72,7 +72,7 @@ class StoreServer:
         self._open(listener)
         self.thread = threading.Thread(target=self._serve, name="rankwise store", daemon=True)
         try:
-            start(self.thread)
+            start_thread(self.thread)
         except BaseException:
             self._accepting.close()
             raise

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.reduce_op import OPS, ReduceOp
+from rankwise.basics.reduce_op import REDUCE_OP_TABLE, ReduceOp
 from rankwise_testing.suite.arrays import dtype_named, sample
 
 __all__ = ["contribution", "factor", "reduced", "reduce_op"]
@@ -63,5 +63,5 @@ def reduced(name: str, op: str, count: int, size: int) -> Any:
         arrays = [array * array.dtype.type(factor(rank)) for rank, array in zip(ranks, arrays, strict=True)]
     total = arrays[0].copy()
     for array in arrays[1:]:
-        OPS[op].ufunc(total, array, out=total)
+        REDUCE_OP_TABLE[op].ufunc(total, array, out=total)
     return (total / total.dtype.type(size) if op == "AVG" else total).astype(dtype)

@@ -13,7 +13,7 @@ from socketserver import ThreadingMixIn
 from typing import Any
 
 from rankwise.backends import start_thread
-from rankwise.basics.debug import tell
+from rankwise.basics.debug import debug_log
 from rankwise.groups.stats import OperationStats
 from rankwise.groups.world import World, current
 from rankwise_network import doors
@@ -70,7 +70,7 @@ def serve(port: int | None) -> int:
     _served[int(server.server_address[1])] = server
     start_thread(threading.Thread(target=server.serve_forever, name="rankwise metrics", daemon=True))
     found = int(server.server_address[1])
-    tell(f"serves what it counts at http://127.0.0.1:{found}/metrics")
+    debug_log(f"serves what it counts at http://127.0.0.1:{found}/metrics")
     return found
 
 
@@ -118,7 +118,7 @@ class _Server(ThreadingMixIn, HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that hang up: a program's standard error is its own."""
-        tell(f"an answer to {client_address} came to nothing: {sys.exc_info()[1]}")
+        debug_log(f"an answer to {client_address} came to nothing: {sys.exc_info()[1]}")
 
 
 class _Handler(BaseHTTPRequestHandler):
