@@ -58,7 +58,10 @@ def rank() -> None:
                     found.append(once(op, name, nbytes))
             if dist.get_rank() == 0:
                 row = " ".join(f"{name} {1e3 * statistics.median(found):.2f}" for name, found in times.items())
-                print(f"| {size} | {op} | {nbytes >> 10} KiB | {derived_algorithm(op, nbytes, size)} | {row} |", flush=True)
+                print(
+                    f"| {size} | {op} | {nbytes >> 10} KiB | {derived_algorithm(op, nbytes, size)} | {row} |",
+                    flush=True,
+                )
     dist.destroy_process_group()
 
 

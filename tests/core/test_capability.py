@@ -64,7 +64,8 @@ def test_the_declared_reductions_are_those_of_numpy(name):
     dtype = np.dtype(REPRESENTATIVES.get(name, name))
     assert dtype_name(dtype) == name
     scales = np.issubdtype(dtype, np.inexact) or "float" in name
-    defined = {op for op, row in reduce_op.REDUCE_OP_TABLE.items() if (scales or not row.scales) and numpy_reduces(op, dtype)}
+    table = reduce_op.REDUCE_OP_TABLE
+    defined = {op for op, row in table.items() if (scales or not row.scales) and numpy_reduces(op, dtype)}
     assert {op for op, dtypes in REDUCTIONS.items() if name in dtypes} == defined
     assert {op for op in REDUCTIONS if ReduceOp(op).defined_for(dtype)} == defined
 

@@ -47,8 +47,7 @@ from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
-from rankwise.basics.reduce_op import REDUCE_OP_TABLE
-from rankwise.basics.reduce_op import REDUCE_OPS, ReduceOp, accumulation_dtype
+from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
 from rankwise.collective.call import Algorithm, Call, Prepared
@@ -62,17 +61,12 @@ if TYPE_CHECKING:
     from rankwise.basics import processes
     from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture
-    from rankwise.basics.interrupts import aborted_by, heed, only_waited
-    from rankwise.basics.interrupts import start_thread
-    from rankwise.basics.messages import pack_error
-    from rankwise.basics.messages import unpack_error
-    from rankwise.basics.process_end import process_ending
-    from rankwise.basics.process_end import last_words
+    from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
+    from rankwise.basics.messages import pack_error, unpack_error
+    from rankwise.basics.process_end import last_words, process_ending
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
-    from rankwise.collective.algorithms.table import AlgorithmChoice
-    from rankwise.collective.algorithms.table import derived_algorithm
-    from rankwise.collective.algorithms.table import fitting_algorithm
+    from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
     from rankwise.store import PrefixStore, Store

@@ -72,13 +72,13 @@ class _Reductions(Mapping[str, frozenset[str]]):
     """The dtypes of each reduce op, as `rankwise.basics.reduce_op` has them now."""
 
     def __getitem__(self, name: str) -> frozenset[str]:
-        return reduce_ops.OPS[name].dtypes
+        return reduce_ops.REDUCE_OP_TABLE[name].dtypes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(reduce_ops.OPS)
+        return iter(reduce_ops.REDUCE_OP_TABLE)
 
     def __len__(self) -> int:
-        return len(reduce_ops.OPS)
+        return len(reduce_ops.REDUCE_OP_TABLE)
 
 
 #: Where each reduce op is defined.

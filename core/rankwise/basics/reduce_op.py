@@ -112,7 +112,7 @@ class ReduceOp:
 
     def __init__(self, name: str, factor: Any = None) -> None:
         if name not in REDUCE_OP_TABLE:
-            raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(OPS)})")
+            raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(REDUCE_OP_TABLE)})")
         if factor is not None and name != "PREMUL_SUM":
             raise ValueError(f"only PREMUL_SUM has a factor, not {name}")
         self.name = name

@@ -140,7 +140,9 @@ def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGr
     world.groups[plan.name] = group
     if world.watcher is not None:
         world.watcher.made(plan.name)
-    debug_log(f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}")
+    debug_log(
+        f"rank {plan.global_rank}: group {group.group_desc!r} of ranks {list(plan.ranks)}: {plan.config.listed()}"
+    )
     return group
 
 

@@ -107,7 +107,9 @@ CHOICES: Mapping[str, tuple[AlgorithmChoice, ...]] = MappingProxyType(
 )
 
 
-def fitting_algorithm(op: str, nbytes: int, size: int, table: Mapping[str, tuple[AlgorithmChoice, ...]] = CHOICES) -> AlgorithmChoice:
+def fitting_algorithm(
+    op: str, nbytes: int, size: int, table: Mapping[str, tuple[AlgorithmChoice, ...]] = CHOICES
+) -> AlgorithmChoice:
     """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
     for choice in table[op]:
         share = None if choice.max_share_nbytes is None else choice.max_share_nbytes * size

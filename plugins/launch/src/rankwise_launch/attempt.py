@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.launching import DebugLevel, get_debug_level
 from rankwise_launch.config import LaunchConfig
 from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary

@@ -9,11 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-from rankwise.backends.capability import FEATURES, Cell, Support
-from rankwise.backends.capability_table import CapabilityTable
-from rankwise.backends.registry import KNOWN
-from rankwise.basics import native
-from rankwise.basics.arrays import DTYPES
+from rankwise.launching import DTYPES, FEATURES, KNOWN, CapabilityTable, Cell, Support, native
 from rankwise_launch.commands import CommandError
 from rankwise_launch.interviews import PATIENCE, PATIENCE_S, SLOW_S, Interview, interviews, notes
 from rankwise_launch.text import columns, marked

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from rankwise.backends.registry import KNOWN
-from rankwise.basics import native
 from rankwise.errors import DistError
+from rankwise.launching import KNOWN, native
 from rankwise_launch import libraries, memory
 from rankwise_launch.interviews import PATIENCE_S, Interview, interviews, notes
 from rankwise_launch.processes import cores, require_folder
@@ -70,7 +69,7 @@ def _versions() -> Iterator[Finding]:
         if version is not None:
             yield Finding(section, Level.GOOD, f"{name} {version}")
         elif name == "rankwise":
-            from rankwise.basics.version import __version__
+            from rankwise.launching import __version__
 
             yield Finding(section, Level.NOTE, f"rankwise {__version__}, from a source tree that is not installed")
         elif required:

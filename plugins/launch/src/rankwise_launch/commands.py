@@ -10,8 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from rankwise.basics import entry_points
 from rankwise.cli import COMMANDS, NOT_INSTALLED
+from rankwise.launching import entry_points
 from rankwise_launch.parser import HelpFormatter, Parser, columns_of, near
 
 __all__ = [
@@ -152,7 +152,7 @@ def _texts(module: ModuleType) -> dict[str, Any]:
 
 
 def _version() -> str:
-    from rankwise.basics.version import __version__
+    from rankwise.launching import __version__
 
     return __version__
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
-from rankwise.basics.systems import signals
+from rankwise.launching import signals
 
 __all__ = ["ENDING", "FOR_RANKS", "SUSPENDING", "Interrupts", "heeded", "without_ranks"]
 

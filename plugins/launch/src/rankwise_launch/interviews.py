@@ -21,13 +21,20 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import IO, Any
 
-from rankwise.backends.capability import Availability, Capabilities
-from rankwise.backends.declaration import BackendSpec, Check
-from rankwise.backends.discovery import PluginFault, run_plugin
-from rankwise.backends.registry import KNOWN, registry
-from rankwise.backends.validation import of_kind, text_of
-from rankwise.basics.entry_points import one_line
-from rankwise.basics.words import with_article
+from rankwise.launching import (
+    KNOWN,
+    Availability,
+    BackendSpec,
+    Capabilities,
+    Check,
+    PluginFault,
+    of_kind,
+    one_line,
+    registry,
+    run_plugin,
+    text_of,
+    with_article,
+)
 from rankwise_launch.processes import die_with_parent
 
 __all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interviews", "notes"]

@@ -14,9 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rankwise.basics.interrupts import held
-from rankwise.basics.loading import loading
 from rankwise.errors import DistError
+from rankwise.launching import held, loading
 from rankwise_launch.config import ExitCode, LaunchError
 from rankwise_network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback, listening, numeric
 from rankwise_network.secret import Secret

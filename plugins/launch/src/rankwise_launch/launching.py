@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rankwise.backends.registry import KNOWN, registry
 from rankwise.cli import NOT_INSTALLED
+from rankwise.launching import KNOWN, registry
 from rankwise_launch.commands import CommandError
 from rankwise_launch.interrupts import ENDING, FOR_RANKS, heeded
 from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, too_many

@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankwise.backends import start_thread
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.version import __version__
 from rankwise.errors import DistError, DistTimeoutError
+from rankwise.launching import Deadline, __version__
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.presence import Loss, Presence, silence_s
 

@@ -9,7 +9,7 @@ import textwrap
 from collections import deque
 from collections.abc import Iterator
 
-from rankwise.basics.systems import cause
+from rankwise.launching import cause
 from rankwise_launch.config import STDOUT
 from rankwise_launch.parser import columns_of
 from rankwise_launch.sink import LogFile, Sink

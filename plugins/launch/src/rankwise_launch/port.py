@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rankwise.basics.systems import cause, shortage
+from rankwise.launching import cause, shortage
 from rankwise_launch.config import ExitCode, LaunchError
 
 __all__ = ["reserve_port"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from rankwise.basics.deadline import Deadline
+from rankwise.launching import Deadline
 from rankwise_launch.config import ExitCode, LaunchError
 from rankwise_launch.preload import HEAD_NBYTES, read
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rankwise.backends.capability import REDUCTIONS, Capabilities
+from rankwise.launching import REDUCTIONS, Capabilities
 from rankwise_launch.commands import CommandError
 from rankwise_launch.interviews import Interview
 from rankwise_launch.launching import child, command_for, said_last

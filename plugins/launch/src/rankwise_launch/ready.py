@@ -6,10 +6,7 @@ Backends load what they say that they need (`BackendSpec.load`); one that says n
 from contextlib import suppress
 from importlib import import_module
 
-from rankwise.backends.discovery import ENTRY_POINT_GROUP
-from rankwise.backends.registry import registry
-from rankwise.basics.entry_points import declared
-from rankwise.groups import observers
+from rankwise.launching import ENTRY_POINT_GROUP, declared, observers, registry
 
 __all__: list[str] = []
 

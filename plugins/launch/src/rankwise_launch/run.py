@@ -13,8 +13,8 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-from rankwise.basics.systems import keep_standard
 from rankwise.errors import DistError
+from rankwise.launching import keep_standard
 from rankwise_launch.attempt import Attempt, Outcome
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.environment import Layout, job_environment

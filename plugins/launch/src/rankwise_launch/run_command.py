@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rankwise.basics.systems import keep_standard
+from rankwise.launching import keep_standard
 from rankwise_launch.commands import CommandError
 from rankwise_launch.config import LaunchConfig, LaunchError
 from rankwise_launch.options import EPILOG, add_options, to_config

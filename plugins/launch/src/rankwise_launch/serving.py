@@ -31,7 +31,7 @@ def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> P
 
 def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str) -> None:
     """Have those raise that a rank has died who wait for it in `init_process_group`."""
-    from rankwise.groups.handshake import MEETING, death_verdict  # which most launches have no need of
+    from rankwise.launching import MEETING, death_verdict  # which most launches have no need of
 
     verdict = death_verdict(PeerDiedError(rank, platform.node(), cause), "init_process_group")
     with suppress(DistError, OSError):

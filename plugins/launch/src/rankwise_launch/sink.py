@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
-from rankwise.basics.systems import cause
+from rankwise.launching import cause
 
 __all__ = ["LogFile", "Sink"]
 

@@ -17,9 +17,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from rankwise.basics.systems import keep_standard
-from rankwise.basics.tracebacks import shortened
 from rankwise.launch import ProcessException, ProcessExitedException, ProcessRaisedException, SpawnContext
+from rankwise.launching import keep_standard, shortened
 from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, hand_down, require_processes, too_many
 from rankwise_network import secret
 from rankwise_network.interface import at_free_port

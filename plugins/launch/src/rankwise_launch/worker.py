@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rankwise.basics.process_end import process_stat
-from rankwise.basics.systems import cause
+from rankwise.launching import cause, process_stat
 from rankwise_launch.config import STDERR, STDOUT, ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.output import Console, LineStream
 from rankwise_launch.preloading import Forked

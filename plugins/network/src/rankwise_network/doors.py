@@ -11,7 +11,7 @@ import socket
 import struct
 from time import monotonic
 
-from rankwise.basics.deadline import Deadline
+from rankwise.stores import Deadline
 
 __all__ = [
     *("BACKLOG", "NO_DESCRIPTORS", "PATIENCE_S", "PLACES", "ROUNDS"),

@@ -14,11 +14,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.debug import debug_log
-from rankwise.basics.interrupts import heed, start_thread
-from rankwise.basics.systems import cause, shortage
 from rankwise.errors import DistNetworkError, DistTimeoutError
+from rankwise.stores import Deadline, cause, debug_log, heed, shortage, start_thread
 from rankwise_network.doors import BACKLOG
 
 __all__ = [

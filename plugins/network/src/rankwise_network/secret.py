@@ -26,10 +26,9 @@ try:
 except ImportError:
     from hmac import compare_digest as _compare_digest  # type: ignore[no-redef]
 
-from rankwise.basics.secrecy import SECRET_NBYTES as SECRET_NBYTES
-from rankwise.basics.secrecy import Secret as Secret
-from rankwise.basics.secrecy import given_secret
-from rankwise.basics.systems import blake2b
+from rankwise.stores import SECRET_NBYTES as SECRET_NBYTES
+from rankwise.stores import Secret as Secret
+from rankwise.stores import blake2b, given_secret
 
 __all__ = [
     *("ADVICE", "SECRET_NBYTES", "Secret", "derive", "digest", "from_hex", "given_or_loaded", "is_set"),

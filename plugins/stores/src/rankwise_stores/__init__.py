@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rankwise.backends import require_series
-from rankwise.basics.loading import later
+from rankwise.stores import later
 
 if TYPE_CHECKING:
     from rankwise_stores.file import FileStore

@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 from typing import ParamSpec, TypeVar
 
-from rankwise.basics.deadline import Timeout
-from rankwise.basics.tracebacks import shortened
-from rankwise.store import operations
-from rankwise.store.base import DEFAULT_TIMEOUT_S, Operation, TableStore
-from rankwise.store.primitives import to_amount
+from rankwise.stores import DEFAULT_TIMEOUT_S, Operation, TableStore, Timeout, operations, shortened, to_amount
 from rankwise_network.secret import given_or_loaded
 from rankwise_stores.shared_file import SharedFile
 

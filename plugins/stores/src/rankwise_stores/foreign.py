@@ -7,13 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from rankwise.basics.debug import debug_log
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
-from rankwise.store import operations
-from rankwise.store.base import Operation, Store
-from rankwise.store.foreign import StoreLike
-from rankwise.store.operations import Missing
-from rankwise.store.primitives import RESERVED, Series
+from rankwise.stores import RESERVED, Missing, Operation, Series, Store, StoreLike, debug_log, operations
 
 __all__ = ["ForeignStore"]
 

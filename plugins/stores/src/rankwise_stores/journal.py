@@ -16,9 +16,8 @@ import os
 import time
 from collections.abc import Mapping
 
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.systems import cause
 from rankwise.errors import DistStoreError, DistTimeoutError
+from rankwise.stores import Deadline, cause
 from rankwise_stores import place as byte_locks
 from rankwise_stores.place import open_private
 from rankwise_stores.records import HEADER_NBYTES, MAGIC, Header, Seal

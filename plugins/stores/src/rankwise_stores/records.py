@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rankwise.basics.systems import blake2b
 from rankwise.errors import DistStoreError
+from rankwise.stores import blake2b
 from rankwise_network.secret import derive, same
 
 __all__ = ["HEADER_NBYTES", "MAGIC", "Header", "Seal"]

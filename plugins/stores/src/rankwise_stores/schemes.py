@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
-from rankwise.store import HashStore, Store
+from rankwise.stores import Deadline, HashStore, Store, Timeout, seconds
 from rankwise_network.launcher_env import from_environment, job_name, told_of_a_job
 from rankwise_stores.file import FileStore
 from rankwise_stores.tcp.store import TCPStore

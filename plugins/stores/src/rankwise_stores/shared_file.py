@@ -9,10 +9,8 @@ import weakref
 from collections.abc import Iterator
 from typing import ParamSpec, TypeVar
 
-from rankwise.basics.systems import cause, keep_standard
 from rankwise.errors import DistStoreError, DistTimeoutError
-from rankwise.store.base import GRACE_S, Operation
-from rankwise.store.memory import Table
+from rankwise.stores import GRACE_S, Operation, Table, cause, keep_standard
 from rankwise_network.secret import Secret
 from rankwise_stores.journal import Journal
 from rankwise_stores.place import whole_path

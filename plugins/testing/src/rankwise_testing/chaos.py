@@ -14,15 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, Support, derived
-from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
-from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.registry import registry
-from rankwise.basics.arrays import Array
-from rankwise.basics.work import COMPLETED, Work
 from rankwise.errors import DistBackendError, DistError
-from rankwise.testing.local import IN_THREADS
+from rankwise.kits import (
+    COLLECTIVES,
+    COMPLETED,
+    IN_THREADS,
+    Array,
+    BackendSpec,
+    Capabilities,
+    Communicator,
+    Context,
+    Device,
+    Support,
+    Work,
+    derived,
+    registry,
+)
 from rankwise_testing.held import Held
 
 __all__ = ["Chaos", "ChaosCommunicator", "RankKilledError", "chaos_spec", "register_chaos"]

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rankwise.backends.registry import registry
-from rankwise.basics.systems import cause
+from rankwise.kits import cause, registry
 from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import environment, pick_backend
 from rankwise_launch.processes import require_folder

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
+from rankwise.kits import Deadline, Timeout, seconds
 from rankwise_testing.messages import Task
 from rankwise_testing.origins import Origin
 from rankwise_testing.processes import Processes

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.work import FutureWork, Work
 from rankwise.errors import DistError
+from rankwise.kits import Deadline, FutureWork, Work
 
 __all__ = ["Held", "Stream"]
 

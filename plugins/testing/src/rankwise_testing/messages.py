@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankwise.basics.systems import signals
+from rankwise.kits import signals
 
 __all__ = ["STACKS_SIGNAL", "FunctionName", "Outcome", "RemoteTraceback", "Setup", "Task", "failed", "succeeded"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rankwise.backends.naming import not_a_name
+from rankwise.kits import not_a_name
 from rankwise_launch.commands import CommandError
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any
 
-from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistTimeoutError
+from rankwise.kits import Deadline
 from rankwise_launch.preloading import Forked
 from rankwise_testing.messages import STACKS_SIGNAL, Setup
 from rankwise_testing.origins import Origin

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import and_, or_
 from typing import TypeAlias, TypeGuard
 
-from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
-from rankwise.collective.algorithms.table import rooted
+from rankwise.kits import Blocks, Recv, Round, Rounds, Send, rooted
 
 __all__ = ["ProofError", "prove"]
 

@@ -21,8 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rankwise.errors import DistError
-from rankwise.groups.lifecycle import leave_everything
-from rankwise.groups.world import World, current
+from rankwise.kits import World, current, leave_everything
 from rankwise_network.launcher_env import from_environment
 from rankwise_testing.messages import STACKS_SIGNAL, Outcome, Setup, Task, failed, succeeded
 

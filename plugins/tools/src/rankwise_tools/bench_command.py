@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from rankwise.basics import native
+from rankwise.launching import native
 from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import child, command_for, pick_backend, said_last
 from rankwise_launch.libraries import mpiexec

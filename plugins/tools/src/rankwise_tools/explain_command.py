@@ -6,10 +6,15 @@ import argparse
 import math
 from pathlib import Path
 
-from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
-from rankwise.backends.declaration import Explanation
-from rankwise.backends.registry import registry
-from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm
+from rankwise.launching import (
+    CHOICES,
+    AlgorithmChoice,
+    Explanation,
+    fitting_algorithm,
+    get_default_backend_for_device,
+    is_backend_available,
+    registry,
+)
 from rankwise_launch.commands import CommandError
 from rankwise_launch.parser import instead
 from rankwise_launch.text import columns, counted, format_nbytes, format_seconds, parse_nbytes

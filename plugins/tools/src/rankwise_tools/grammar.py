@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-from rankwise.backends.registry import KNOWN
+from rankwise.launching import KNOWN
 from rankwise_launch.commands import installed, load
 
 __all__ = ["Command", "Option", "grammar"]

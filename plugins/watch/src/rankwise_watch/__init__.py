@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import require_series
-from rankwise.basics.loading import loading
+from rankwise.observing import loading
 from rankwise_watch.figures import serve_prometheus
 
 if TYPE_CHECKING:
-    from rankwise.groups.world import World
+    from rankwise.observing import World
 
 __all__ = ["begin", "serve_prometheus", "start", "stop"]
 
@@ -23,7 +23,7 @@ require_series("rankwise-watch", "0.1")
 
 def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
     """Return what sees who lives, for a world that has other processes in it and a store in common with them."""
-    from rankwise.store import HashStore, innermost
+    from rankwise.observing import HashStore, innermost
 
     store = world.store
     if store is None or isinstance(innermost(store), HashStore) or len(ranks) == 1:

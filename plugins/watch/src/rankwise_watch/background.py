@@ -13,9 +13,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from rankwise.basics.ending import Ending
-from rankwise.basics.interrupts import start_thread
 from rankwise.errors import DistError
+from rankwise.observing import Ending, start_thread
 
 __all__ = ["Background", "guarded"]
 

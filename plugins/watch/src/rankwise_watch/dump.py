@@ -18,17 +18,14 @@ from functools import partial
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from rankwise.basics.debug import DebugLevel, get_debug_level
-from rankwise.basics.recording import Entry, Trail
-from rankwise.basics.systems import signals
-from rankwise.basics.version import __version__
+from rankwise.observing import DebugLevel, Entry, Trail, __version__, get_debug_level, signals
 from rankwise_watch.recorder import entries, site, states
 from rankwise_watch.stacks import stacks
 
 if TYPE_CHECKING:
     import logging
 
-    from rankwise.groups.world import World
+    from rankwise.observing import World
 
 __all__ = ["FORMAT", "GROUP_FOLDER", "VARIABLE", "install", "record", "remove", "write"]
 

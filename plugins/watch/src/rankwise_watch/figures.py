@@ -9,10 +9,10 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rankwise.basics import entry_points
+from rankwise.observing import entry_points
 
 if TYPE_CHECKING:
-    from rankwise.groups.world import World
+    from rankwise.observing import World
 
 __all__ = ["EXPORTERS", "PORT", "serve_prometheus", "start"]
 

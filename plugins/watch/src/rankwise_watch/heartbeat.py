@@ -15,7 +15,7 @@ from functools import lru_cache
 from time import monotonic, time
 from typing import Any, NamedTuple
 
-from rankwise.store import Store, innermost
+from rankwise.observing import Store, innermost
 
 __all__ = ["Beat", "Beats", "Lateness", "own_clock", "setting", "told_key"]
 

@@ -13,9 +13,7 @@ import select
 from collections.abc import Mapping, Set
 from typing import Any
 
-from rankwise.basics import processes
-from rankwise.basics.process_end import process_ending, process_stat
-from rankwise.groups.handshake import process_space, started_at
+from rankwise.observing import process_ending, process_space, process_stat, processes, started_at
 from rankwise_watch.starvation import Starvation
 
 __all__ = ["Processes"]

@@ -7,8 +7,7 @@ from contextlib import suppress
 from time import monotonic
 
 from rankwise.errors import DistError, PeerDiedError
-from rankwise.groups.handshake import death_verdict, told_by
-from rankwise.store import PrefixStore, Store
+from rankwise.observing import PrefixStore, Store, death_verdict, told_by
 
 __all__ = ["WatchedMeeting"]
 

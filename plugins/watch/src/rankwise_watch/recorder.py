@@ -9,8 +9,7 @@ from types import CodeType
 from typing import Any, TypedDict
 
 import rankwise
-from rankwise.basics import unasked
-from rankwise.basics.recording import Entry, FlightRecorder
+from rankwise.observing import Entry, FlightRecorder, unasked
 from rankwise_watch.stacks import SourceLine, stacks
 
 __all__ = [

@@ -11,7 +11,7 @@ from rankwise_watch.liveness import Processes
 from rankwise_watch.recorder import describe
 
 if TYPE_CHECKING:
-    from rankwise.backends.context import Context
+    from rankwise.observing import Context
 
 __all__ = ["Reporter", "absentees", "describe_absentees", "sentence"]
 

@@ -10,13 +10,12 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rankwise.basics.messages import pack_error, unpack_error
 from rankwise.errors import (
     DistError,
     PeerDiedError,
     ProtocolError,
 )
-from rankwise.store import Store
+from rankwise.observing import Store, pack_error, unpack_error
 
 __all__ = ["Log", "Verdict", "ask"]
 

@@ -14,8 +14,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerDiedError
-from rankwise.groups.handshake import MEETING
-from rankwise.store import PrefixStore, Store, innermost
+from rankwise.observing import MEETING, PrefixStore, Store, innermost
 from rankwise_watch.background import Background, guarded
 from rankwise_watch.heartbeat import Beat, Beats, Lateness, setting
 from rankwise_watch.host_beats import FEWEST, HostBeats
@@ -27,9 +26,7 @@ from rankwise_watch.suspicion import BEATS, silence
 from rankwise_watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.backends.communicator import Communicator
-    from rankwise.backends.context import Context
-    from rankwise.groups.world import World
+    from rankwise.observing import Communicator, Context, World
 
 __all__ = ["Watcher"]
 

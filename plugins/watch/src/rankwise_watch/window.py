@@ -20,18 +20,14 @@ from functools import partial
 from time import monotonic, monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
-from rankwise.basics.recording import Entry
 from rankwise.errors import DistError
-from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.stats import of_group
-from rankwise.groups.world import World
-from rankwise.store import PrefixStore
+from rankwise.observing import Entry, PrefixStore, ProcessGroup, World, of_group
 from rankwise_network import doors
 from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
 
 if TYPE_CHECKING:
-    from rankwise.groups.world import World
+    from rankwise.observing import World
     from rankwise_watch.watcher import Watcher
 
 __all__ = [

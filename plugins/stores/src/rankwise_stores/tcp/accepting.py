@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rankwise.basics.systems import cause, descriptor_limit
 from rankwise.errors import DistNetworkError
+from rankwise.stores import cause, descriptor_limit
 from rankwise_network.doors import PLACES
 from rankwise_network.interface import at_free_port, listening
 from rankwise_stores.tcp.zeromq import MONITOR_EVENT, keep_alive, url

@@ -9,10 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.interrupts import heed, held
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
-from rankwise.store.base import in_words
+from rankwise.stores import Deadline, heed, held, in_words
 from rankwise_network.interface import unreachable
 from rankwise_stores.tcp import wire
 from rankwise_stores.tcp.guard import Keys

@@ -9,10 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.interrupts import held, start_thread
-from rankwise.basics.systems import cause
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
+from rankwise.stores import Deadline, cause, held, start_thread
 from rankwise_network.descriptors import need
 from rankwise_stores.tcp.connection import Attempt, Connection, connect
 from rankwise_stores.tcp.guard import Keys

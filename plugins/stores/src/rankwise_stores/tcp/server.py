@@ -10,14 +10,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from rankwise.basics.interrupts import start_thread
-from rankwise.basics.systems import after_fork
 from rankwise.errors import DistStoreError, ProtocolError
-from rankwise.store import operations
-from rankwise.store.memory import Table
-from rankwise.store.operations import Missing
-from rankwise.store.primitives import MAX_KEYS
-from rankwise.store.queues import queue_key
+from rankwise.stores import MAX_KEYS, Missing, Table, after_fork, operations, queue_key, start_thread
 from rankwise_network.doors import PATIENCE_S
 from rankwise_network.secret import same
 from rankwise_stores.tcp import wire

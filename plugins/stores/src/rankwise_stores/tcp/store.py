@@ -8,17 +8,25 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rankwise.basics.arguments import is_integer, shown
-from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.interrupts import held
-from rankwise.basics.loading import loading
-from rankwise.basics.systems import keep_standard
-from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistStoreError, DistTimeoutError, ForkedProcessError
-from rankwise.store import operations
-from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, TableStore, late
-from rankwise.store.operations import Missing
-from rankwise.store.primitives import RESERVED
+from rankwise.stores import (
+    DEFAULT_TIMEOUT_S,
+    GRACE_S,
+    RESERVED,
+    Deadline,
+    Missing,
+    Operation,
+    TableStore,
+    Timeout,
+    held,
+    is_integer,
+    keep_standard,
+    late,
+    loading,
+    operations,
+    shortened,
+    shown,
+)
 from rankwise_network.secret import given_or_loaded
 from rankwise_stores.tcp import wire
 

@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
-from rankwise.store import operations
-from rankwise.store.primitives import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES
-from rankwise.store.queues import TOKEN_NBYTES
+from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, TOKEN_NBYTES, operations
 
 __all__ = [
     "FRAME_NBYTES",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arrays import Array
+from rankwise.kits import Array
 
 __all__ = [
     "Terms",

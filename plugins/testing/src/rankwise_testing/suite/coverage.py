@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankwise.backends.capability import FEATURES, OPS
-from rankwise.basics.arrays import DTYPES
-from rankwise.basics.reduce_op import REDUCE_OPS
+from rankwise.kits import DTYPES, FEATURES, OPS, REDUCE_OPS
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
 
 __all__ = ["Coverage"]

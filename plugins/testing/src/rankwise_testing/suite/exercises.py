@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rankwise as dist
-from rankwise.basics.arrays import Array
-from rankwise.basics.work import Work
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import Array, ProcessGroup, Work
 from rankwise_testing.suite import oracle
 from rankwise_testing.suite.arrays import on_device, plain_name, same, sample
 

@@ -12,10 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import rankwise as dist
-from rankwise.backends.registry import registry
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.work import Work
-from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.kits import Deadline, GroupLike, ProcessGroup, Work, registry
 from rankwise_testing.suite.arrays import device, on_device, plain, plain_name, same
 
 __all__ = ["begun", "error_of", "has_no_store", "host", "numbers", "settled", "still_usable", "together", "until"]

@@ -9,20 +9,20 @@ from functools import cached_property
 from typing import Any
 
 import rankwise as dist
-from rankwise.backends.capability import (
+from rankwise.errors import UnsupportedOperationError
+from rankwise.kits import (
     COLLECTIVES,
     FEATURES,
     OPS,
     POINT_TO_POINT,
     REDUCTIONS,
+    BackendSpec,
     Capabilities,
     Device,
     Support,
     derived,
+    registry,
 )
-from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.registry import registry
-from rankwise.errors import UnsupportedOperationError
 from rankwise_testing.suite.exercises import Case, perform, prepare
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.worlds import REDUCING, Ranks

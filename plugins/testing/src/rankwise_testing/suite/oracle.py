@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.reduce_op import REDUCE_OP_TABLE, ReduceOp
+from rankwise.kits import REDUCE_OP_TABLE, ReduceOp
 from rankwise_testing.suite.arrays import dtype_named, sample
 
 __all__ = ["contribution", "factor", "reduced", "reduce_op"]

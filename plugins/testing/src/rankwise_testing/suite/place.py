@@ -8,11 +8,8 @@ from importlib import import_module
 from typing import Any
 
 import rankwise as dist
-from rankwise.backends.registry import registry
 from rankwise.errors import DistError
-from rankwise.groups.lifecycle import leave_everything
-from rankwise.groups.world import World, use
-from rankwise.store import PrefixStore, Store
+from rankwise.kits import PrefixStore, Store, World, leave_everything, registry, use
 from rankwise_network.launcher_env import from_environment
 from rankwise_stores import FileStore
 from rankwise_testing.messages import FunctionName

@@ -13,10 +13,8 @@ import pytest
 
 import rankwise
 import rankwise.testing  # registers "local"
-from rankwise.backends.capability import FEATURES
-from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.registry import registry
 from rankwise.errors import BackendNotFoundError, PluginError
+from rankwise.kits import FEATURES, BackendSpec, registry
 from rankwise_testing.suite.arrays import why_not
 from rankwise_testing.suite.coverage import Coverage
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rankwise.basics.deadline import Deadline
-from rankwise.basics.version import __version__
+from rankwise.kits import Deadline, __version__
 
 __all__ = ["FAST_PATIENCE_S", "FAST_S", "PROMISES", "Progress", "estimate_s", "order", "write_badge"]
 

@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rankwise.backends.capability import FEATURES, OPS, Capabilities, Cell, Device, Support
-from rankwise.basics.version import __version__
+from rankwise.kits import FEATURES, OPS, Capabilities, Cell, Device, Support, __version__
 from rankwise_testing.suite.coverage import Coverage
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
 

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.backends.capability import COLLECTIVES
-from rankwise.basics.work import Work
 from rankwise.errors import UnsupportedOperationError
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import COLLECTIVES, ProcessGroup, Work
 from rankwise_testing.suite.arrays import pattern, same
 from rankwise_testing.suite.exercises import Case, prepare
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable, until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rankwise as dist
-from rankwise.basics.work import Work
+from rankwise.kits import Work
 from rankwise_testing.suite.arrays import same
 from rankwise_testing.suite.expect import begun, host, numbers, still_usable, together
 from rankwise_testing.suite.plugin import Kit, needs

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 import rankwise as dist
-from rankwise.backends.capability import COLLECTIVES, OPS, Support
-from rankwise.basics.arrays import DTYPES
-from rankwise.basics.reduce_op import REDUCE_OPS
+from rankwise.kits import COLLECTIVES, DTYPES, OPS, REDUCE_OPS, Support
 from rankwise_testing.suite.arrays import why_not
 from rankwise_testing.suite.measuring import REDUCING
 from rankwise_testing.suite.plugin import Kit

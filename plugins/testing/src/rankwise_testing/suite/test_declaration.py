@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rankwise.backends.capability import Support
+from rankwise.kits import Support
 from rankwise_testing.suite.arrays import missing_device
 from rankwise_testing.suite.plugin import Kit
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics.work import Work
+from rankwise.kits import Work
 from rankwise_testing.suite.arrays import device, on_device, plain, same
 from rankwise_testing.suite.expect import begun, still_usable
 from rankwise_testing.suite.plugin import Kit, needs

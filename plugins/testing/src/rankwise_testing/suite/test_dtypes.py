@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics.arrays import dtype_name
+from rankwise.kits import dtype_name
 from rankwise_testing.suite.expect import begun
 from rankwise_testing.suite.layouts import LAYOUTS, data, given, unlike
 from rankwise_testing.suite.plugin import Kit

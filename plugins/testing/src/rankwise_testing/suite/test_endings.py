@@ -11,7 +11,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import ProcessGroup
 from rankwise_testing.suite.arrays import on_device, pattern, same
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rankwise as dist
-from rankwise.basics.work import Work
+from rankwise.kits import Work
 from rankwise_testing.suite.arrays import on_device, pattern, same
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.expect import begun

@@ -10,9 +10,8 @@ import pytest
 
 import rankwise as dist
 from rankwise import GroupMember
-from rankwise.backends.capability import COLLECTIVES, OPS
 from rankwise.errors import UnsupportedOperationError
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import COLLECTIVES, OPS, ProcessGroup
 from rankwise_testing.suite.arrays import own_stream, same
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable

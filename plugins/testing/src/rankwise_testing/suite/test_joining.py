@@ -12,8 +12,8 @@ import pytest
 
 import rankwise as dist
 from rankwise.backends import Capabilities, Communicator, Context
-from rankwise.backends.registry import registry
 from rankwise.errors import DistError, DistTimeoutError, RendezvousError
+from rankwise.kits import registry
 from rankwise_testing.suite.expect import error_of
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 import rankwise as dist
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import ProcessGroup
 from rankwise_testing.suite.expect import error_of, numbers, still_usable, until
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import ProcessGroup
 from rankwise_testing.suite.arrays import plain
 from rankwise_testing.suite.expect import begun, numbers, still_usable
 from rankwise_testing.suite.plugin import Kit, needs

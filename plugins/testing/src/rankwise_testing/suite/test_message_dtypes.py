@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics.arrays import dtype_name, dtype_text
 from rankwise.errors import DistError, DistTimeoutError
+from rankwise.kits import dtype_name, dtype_text
 from rankwise_testing.suite.arrays import on_device, same
 from rankwise_testing.suite.expect import begun, error_of, host, still_usable
 from rankwise_testing.suite.plugin import Kit, needs

@@ -11,7 +11,7 @@ import pytest
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.errors import CollectiveMismatchError
-from rankwise.groups.process_group import GroupLike
+from rankwise.kits import GroupLike
 from rankwise_testing.suite.arrays import on_device, other, plain
 from rankwise_testing.suite.expect import error_of, numbers, settled, still_usable
 from rankwise_testing.suite.plugin import Kit, needs

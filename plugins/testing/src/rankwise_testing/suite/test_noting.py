@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.basics import unasked
-from rankwise.basics.recording import Entry
 from rankwise.errors import CollectiveMismatchError, DistError
-from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.world import current
+from rankwise.kits import Entry, ProcessGroup, current, unasked
 from rankwise_testing.suite.arrays import on_device, plain
 from rankwise_testing.suite.expect import begun, error_of, numbers, settled, until
 from rankwise_testing.suite.plugin import Kit, needs

@@ -10,7 +10,7 @@ import pytest
 import rankwise as dist
 from rankwise import P2POp
 from rankwise.errors import DistError, UnsupportedOperationError
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.kits import ProcessGroup
 from rankwise_testing.suite.arrays import on_device, plain, same, to_host
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled, still_usable
 from rankwise_testing.suite.plugin import Kit, needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rankwise as dist
-from rankwise.backends.capability import OPS
+from rankwise.kits import OPS
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.plugin import Kit
 from rankwise_testing.suite.worlds import MAX_SIZE, MORE_SIZES

@@ -8,8 +8,8 @@ import time
 import pytest
 
 import rankwise as dist
-from rankwise.backends.capability import COLLECTIVES
 from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationError
+from rankwise.kits import COLLECTIVES
 from rankwise_testing.suite.arrays import same
 from rankwise_testing.suite.exercises import Case, prepare
 from rankwise_testing.suite.expect import begun, error_of, has_no_store, host, numbers, settled, still_usable

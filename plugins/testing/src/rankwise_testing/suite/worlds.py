@@ -12,14 +12,8 @@ from itertools import count
 from typing import Any
 
 import rankwise as dist
-from rankwise.backends.capability import OPS, Support
-from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.registry import registry
-from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError
-from rankwise.store import HashStore
-from rankwise.testing.local import IN_THREADS
-from rankwise.testing.local_world import LocalWorld
+from rankwise.kits import IN_THREADS, OPS, BackendSpec, Deadline, HashStore, LocalWorld, Support, registry
 from rankwise_testing.harness import RankPool
 from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms, why_not

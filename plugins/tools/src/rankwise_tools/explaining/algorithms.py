@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from rankwise.collective.algorithms import rounds
-from rankwise.collective.algorithms import table as chosen
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, fold
+from rankwise.launching import Recv, Rounds, Send, distances, fold, rounds
+from rankwise.launching import table as chosen
 
 __all__ = ["ALGORITHMS", "all_gather_open_bruck", "all_gather_open_ring"]
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
-from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send
-from rankwise.collective.algorithms.table import rooted
+from rankwise.launching import Blocks, Recv, Rounds, Send, rooted
 from rankwise_tools.explaining.algorithms import ALGORITHMS
 
 __all__ = ["Cost", "Network", "costs", "reckoned"]

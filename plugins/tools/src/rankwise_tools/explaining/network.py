@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from rankwise.backends.declaration import Explanation, Stage
+from rankwise.launching import Explanation, Stage
 from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
 
-from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send
-from rankwise.collective.algorithms.table import rooted
+from rankwise.launching import Blocks, Recv, Rounds, Send, rooted
 from rankwise_tools.explaining.costs import Network
 
 __all__ = ["simulate"]

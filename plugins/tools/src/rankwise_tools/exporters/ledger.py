@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakSet
 
-from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.stats import GroupStats, OperationStats, every_group, of_group
-from rankwise.groups.world import World
+from rankwise.launching import GroupStats, OperationStats, ProcessGroup, World, every_group, of_group
 
 __all__ = ["Figures", "Labels", "Ledger", "figures_of"]
 

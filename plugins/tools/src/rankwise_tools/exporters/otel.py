@@ -14,10 +14,7 @@ from time import monotonic_ns, time_ns
 from typing import Any
 
 from rankwise.backends import start_thread
-from rankwise.basics.recording import Entry
-from rankwise.basics.version import __version__
-from rankwise.groups.stats import OperationStats
-from rankwise.groups.world import World, current
+from rankwise.launching import Entry, OperationStats, World, __version__, current
 from rankwise_tools.exporters.ledger import Labels, Ledger
 
 __all__ = ["Instrumentor", "Spans", "instrument"]

@@ -13,9 +13,7 @@ from socketserver import ThreadingMixIn
 from typing import Any
 
 from rankwise.backends import start_thread
-from rankwise.basics.debug import debug_log
-from rankwise.groups.stats import OperationStats
-from rankwise.groups.world import World, current
+from rankwise.launching import OperationStats, World, current, debug_log
 from rankwise_network import doors
 from rankwise_network.launcher_env import local_rank
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger

@@ -14,8 +14,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistError, DistNetworkError
+from rankwise.launching import Deadline
 from rankwise_launch.commands import CommandError
 from rankwise_network import doors
 from rankwise_tools.top.samples import Sample, checked
@@ -239,7 +239,7 @@ class StoreJob:
     """
 
     def __init__(self, store: Any, place: str, ranks: list[int]) -> None:
-        from rankwise.store import PrefixStore
+        from rankwise.launching import PrefixStore
         from rankwise_watch.verdict import ask
 
         self._store, self._ranks = store, ranks

@@ -1,0 +1,59 @@
+"""What observes worlds and their groups: the face of the core for `rankwise-watch`, and whoever watches in another way.
+
+An observer is an entry point of the group `rankwise.observers`, which stands for a module with the functions of
+`Observer`. It imports this module and `rankwise.errors`, and nothing else of the core.
+"""
+
+from __future__ import annotations
+
+from rankwise.backends.communicator import Communicator
+from rankwise.backends.context import Context
+from rankwise.basics import entry_points, processes, unasked
+from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.basics.ending import Ending
+from rankwise.basics.interrupts import start_thread
+from rankwise.basics.loading import loading
+from rankwise.basics.messages import pack_error, unpack_error
+from rankwise.basics.process_end import process_ending, process_stat
+from rankwise.basics.recording import Entry, FlightRecorder, Trail
+from rankwise.basics.systems import signals
+from rankwise.basics.version import __version__
+from rankwise.groups.handshake import MEETING, death_verdict, process_space, started_at, told_by
+from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.stats import of_group
+from rankwise.groups.world import World
+from rankwise.store import HashStore, PrefixStore, Store, innermost
+
+__all__ = [
+    "Communicator",
+    "Context",
+    "DebugLevel",
+    "Ending",
+    "Entry",
+    "FlightRecorder",
+    "HashStore",
+    "MEETING",
+    "PrefixStore",
+    "ProcessGroup",
+    "Store",
+    "Trail",
+    "World",
+    "__version__",
+    "death_verdict",
+    "entry_points",
+    "get_debug_level",
+    "innermost",
+    "loading",
+    "of_group",
+    "pack_error",
+    "process_ending",
+    "process_space",
+    "process_stat",
+    "processes",
+    "signals",
+    "start_thread",
+    "started_at",
+    "told_by",
+    "unasked",
+    "unpack_error",
+]
