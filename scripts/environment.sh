@@ -41,19 +41,19 @@ named() {
 
 # packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.
 packages() {
-    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl -e ./plugins/testing -e ./plugins/tools
+    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl -e ./plugins/local -e ./plugins/testing -e ./plugins/tools
     compiled
 }
 
 # packages_for_torch: the distributions that rankwise-torch needs, and itself. Torch is large, so only its tests have it.
 packages_for_torch() {
-    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/testing -e ./plugins/torch
+    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/local -e ./plugins/testing -e ./plugins/torch
     compiled
 }
 
 # packages_for_ray: likewise for rankwise-ray.
 packages_for_ray() {
-    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/testing -e ./plugins/ray
+    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/local -e ./plugins/testing -e ./plugins/ray
     compiled
 }
 

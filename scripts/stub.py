@@ -33,10 +33,10 @@ from rankwise_stores import TCPStore as TCPStore
 from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
 from rankwise.groups.process_group import GroupLike
-from rankwise.launch import SpawnContext
+from rankwise_launch.spawning import spawn as spawn
 """.strip().split("\n")
 #: The argument that decides whether there is something to return, and the value with which there is.
-DECIDING = {"async_op": True, "join": False}
+DECIDING = {"async_op": True}
 MEMBER = "ProcessGroup | None"
 
 
@@ -124,7 +124,7 @@ def function_of(module: str, name: str) -> ast.FunctionDef | None:
         if isinstance(node, ast.Assign) and target(node) == name and isinstance(node.value, ast.Name):
             return function_of(module, node.value.id)
         if isinstance(node, ast.ImportFrom) and node.module and name in [alias.name for alias in node.names]:
-            return function_of(node.module, name) if node.module.startswith("rankwise.launch") else None
+            return None
     return None
 
 

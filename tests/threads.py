@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rankwise.errors import DistTimeoutError
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 __all__ = ["at_once", "ends_in_time", "none_left", "on_ranks", "run_local", "soon", "within"]
 

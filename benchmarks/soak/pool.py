@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import Any
 
 import rankwise as dist
+from rankwise.backends import IN_THREADS
 from rankwise.backends.registry import registry
 from rankwise.groups.world import current
-from rankwise.testing import LocalWorld
-from rankwise.testing.local import IN_THREADS
+from rankwise_local import LocalWorld
 from rankwise_network.launcher_env import from_environment
 from rankwise_testing import RankPool
 from soak import pauses

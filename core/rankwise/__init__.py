@@ -89,10 +89,10 @@ from rankwise.groups.queries import (
     get_world_size,
 )
 
-#: The rooms of this package, which `dir` shows beside the public names.
-_ROOMS = """
-    backends basics calls cli codec collective errors groups launch store testing
-""".split()  # noqa: SIM905 - a long list of names reads better as text
+#: Modules for those who bring something of their own, and the errors.
+_FACES = ["backends", "errors", "kits", "launching", "observing", "stores"]
+#: All modules of this package are found by their names.
+_ROOMS = [*_FACES, "basics", "calls", "cli", "codec", "collective", "groups", "store"]
 
 __all__ = [
     # backends and what they can do
@@ -193,7 +193,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "skip_callers",
-    "spawn",
     "stats",
     # errors
     "BackendNotFoundError",
@@ -218,6 +217,25 @@ __all__ = [
     "UnsupportedOperationError",
     "__version__",
 ]
+
+#: What `dir` does not show, as it has another name, a module of its own, or few who would look for it.
+_UNSHOWN = {
+    # second names, and those of earlier times
+    *("all_gather_coalesced", "all_gather_into_tensor", "all_reduce_coalesced", "get_backend_config", "get_pg_count"),
+    *("group", "is_gloo_available", "is_mpi_available", "is_nccl_available", "reduce_op", "reduce_scatter_tensor"),
+    *("get_default_backend_for_device", "new_subgroups_by_enumeration", "SHRINK_ABORT", "SHRINK_DEFAULT"),
+    # several devices of one process
+    *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu", "reduce_scatter_multigpu"),
+    # `rankwise.backends`
+    *("API_VERSION", "BackendSpec", "Communicator", "Context", "StoreLike"),
+    # `rankwise.errors`
+    *("BackendNotFoundError", "BackendUnavailableError", "CodecError", "CollectiveMismatchError", "DistBackendError"),
+    *("DistNetworkError", "DistStoreError", "ForkedProcessError", "GroupAbortedError", "PluginError"),
+    *("ProcessException", "ProcessExitedException", "ProcessRaisedException", "ProtocolError", "QueueEmptyError"),
+    *("RendezvousError", "UnsupportedOperationError"),
+    # RANKWISE_DEBUG
+    *("DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
+}
 
 #: What not every program uses: modules of rankwise, and the names that are looked up there.
 _LATER = {
@@ -251,7 +269,6 @@ _LATER = {
     "new_subgroups_by_enumeration": ("rankwise.groups.subgroups", "new_subgroups_by_enumeration"),
     "shrink_group": ("rankwise.groups.subgroups", "shrink_group"),
     "split_group": ("rankwise.groups.subgroups", "split_group"),
-    "spawn": ("rankwise.launch", "spawn"),
     "HashStore": ("rankwise.store", "HashStore"),
     "PrefixStore": ("rankwise.store", "PrefixStore"),
     "Store": ("rankwise.store", "Store"),
@@ -265,6 +282,7 @@ _BROUGHT = {
     "FileStore": "rankwise-stores",
     "TCPStore": "rankwise-stores",
     "secret": "rankwise-network",
+    "spawn": "rankwise-launch",
 }
 
 _later = later(__name__, {**_LATER, **{room: (f"rankwise.{room}", "") for room in _ROOMS}})
@@ -278,4 +296,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     there = {name for name, _ in declared(PARTS_GROUP)}
-    return [*__all__, *(name for name in _BROUGHT if name in there), *_ROOMS]
+    return [
+        name
+        for name in [*__all__, *_BROUGHT, *_FACES]
+        if name not in _UNSHOWN and (name not in _BROUGHT or name in there)
+    ]

@@ -90,12 +90,11 @@ from rankwise.groups.subgroups import (
     shrink_group,
     split_group,
 )
-from rankwise.launch import SpawnContext
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
 from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise_launch.spawning import spawn as spawn
 from rankwise_network import secret as secret
-from rankwise_stores import FileStore as FileStore
-from rankwise_stores import TCPStore as TCPStore
+from rankwise_stores import FileStore as FileStore, TCPStore as TCPStore
 
 __all__ = [
     "API_VERSION",
@@ -190,7 +189,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "skip_callers",
-    "spawn",
     "stats",
     "BackendNotFoundError",
     "BackendUnavailableError",
@@ -836,34 +834,3 @@ def reduce_scatter_multigpu(
     group: GroupLike = None,
     async_op: bool = False,
 ) -> Work | None: ...
-
-@overload
-def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    nprocs: int = 1,
-    join: Literal[True] = ...,
-    daemon: bool = False,
-    start_method: str = 'spawn',
-    preload: Sequence[str] = (),
-) -> None: ...
-@overload
-def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    nprocs: int = 1,
-    join: Literal[False] = ...,
-    daemon: bool = False,
-    start_method: str = 'spawn',
-    preload: Sequence[str] = (),
-) -> SpawnContext: ...
-@overload
-def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    nprocs: int = 1,
-    join: bool = True,
-    daemon: bool = False,
-    start_method: str = 'spawn',
-    preload: Sequence[str] = (),
-) -> SpawnContext | None: ...

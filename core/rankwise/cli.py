@@ -30,7 +30,7 @@ COMMANDS = {
     "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
     "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
     "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
-    "secret": Command("make a job secret", "rankwise-network"),
+    "secret": Command("make a job secret", "rankwise-launch"),
     "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
 }
 
@@ -62,5 +62,7 @@ def _without_launch(arguments: list[str], why: Exception) -> int:
         print(f"rankwise {__version__}")
         return 0
     name = next((word for word in arguments if not word.startswith("-")), "")
-    print(f"{f'rankwise {name}'.strip()}: {why}", file=sys.stderr)
+    known = COMMANDS.get(name)
+    text = f"it is not installed: pip install {known.distribution}" if known else why
+    print(f"{f'rankwise {name}'.strip()}: {text}", file=sys.stderr)
     return NOT_INSTALLED

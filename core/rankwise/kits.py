@@ -36,8 +36,6 @@ from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore, Store
-from rankwise.testing.local import IN_THREADS
-from rankwise.testing.local_world import LocalWorld
 
 __all__ = [
     "Array",
@@ -57,8 +55,6 @@ __all__ = [
     "FutureWork",
     "GroupLike",
     "HashStore",
-    "IN_THREADS",
-    "LocalWorld",
     "OPS",
     "POINT_TO_POINT",
     "PrefixStore",

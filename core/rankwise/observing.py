@@ -1,4 +1,4 @@
-"""What observes worlds and their groups: the face of the core for `rankwise-watch`, and whoever watches in another way.
+"""What observes worlds and their groups: the face of the core for `rankwise-watch` and for other watchers.
 
 An observer is an entry point of the group `rankwise.observers`, which stands for a module with the functions of
 `Observer`. It imports this module and `rankwise.errors`, and nothing else of the core.

@@ -1,4 +1,4 @@
-"""What stores, and the network around them, are built on: the face of the core for those who bring another.
+"""What stores, and the network around them, are built on: the face of the core for authors of others.
 
 A kind of store is a subclass of `Store`, or of `TableStore` if it can hold its entries in a table; a scheme of URLs
 that leads to it is an entry point of the group `rankwise.rendezvous`. `rankwise-stores` and `rankwise-network` import

@@ -14,7 +14,6 @@ import pytest
 from tests.threads import at_once
 
 import rankwise as dist
-import rankwise.testing  # which registers the backend `local`
 from rankwise import HashStore
 from rankwise.basics.ending import Ending
 from rankwise.groups.world import World, use

@@ -8,7 +8,7 @@ import pytest
 from tests.processes import variables
 
 import rankwise as dist
-from rankwise.testing import register_local
+from rankwise_local import register_local
 from rankwise_network.launcher_env import told_of_a_job
 
 register_local()

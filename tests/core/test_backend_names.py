@@ -9,7 +9,7 @@ import rankwise as dist
 from rankwise import Backend, BackendConfig, Context, HashStore
 from rankwise.backends.capability import Capabilities, Device, native
 from rankwise.backends.registry import registry
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 
 @pytest.fixture

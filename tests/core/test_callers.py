@@ -19,8 +19,7 @@ from rankwise.basics import tracebacks as callers
 from rankwise.basics.recorder import PythonRecorder, make_recorder
 from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import World, use
-from rankwise.testing import local_world
-from rankwise.testing.local import register_local
+from rankwise_local import local_world, register_local
 from rankwise_watch.recorder import site
 
 PATIENCE_S = 10.0

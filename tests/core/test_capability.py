@@ -29,7 +29,7 @@ from rankwise.backends.registry import registry
 from rankwise.backends.requirement import Others, require, require_feature
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import DTYPES, dtype_name
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 REPRESENTATIVES = {
     "datetime64": "M8[s]",

@@ -453,7 +453,7 @@ def test_bench_measures_every_operation_and_draws_curves(with_gloo: Installing) 
 def test_bench_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, library: str, asked: list[str], sentence: str
 ) -> None:
-    import rankwise.testing  # noqa: F401  # brings the backend `local`
+    import rankwise_local  # noqa: F401  # brings the backend `local`
 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else find(name))

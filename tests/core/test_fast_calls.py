@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.backends import API_VERSION, BackendSpec, Call, Prepared
+from rankwise.backends import API_VERSION, IN_THREADS, BackendSpec, Call, Prepared
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.groups.world import current
-from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator, register_local
+from rankwise_local import LocalCommunicator, register_local
+from rankwise_local.communicator import CAPABILITIES
 
 SUM = dist.ReduceOp.SUM
 

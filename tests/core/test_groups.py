@@ -14,7 +14,7 @@ from tests.threads import at_once, none_left, on_ranks, run_local, soon, within
 import rankwise as dist
 from rankwise import GroupMember, HashStore
 from rankwise.groups.world import World, current, use
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 PATIENCE_S = 60.0
 LEEWAY_S = 2.0

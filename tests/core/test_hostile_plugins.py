@@ -20,7 +20,6 @@ from tests.by_reference import command, returned
 from tests.processes import environment
 
 import rankwise as dist
-import rankwise.testing
 from rankwise.backends.registry import registry
 
 PATIENCE_S = 110.0

@@ -1,4 +1,4 @@
-"""`rankwise run` and `python -m rankwise.launch`, as a user meets them: processes, signals, exit codes."""
+"""`rankwise run` and `python -m rankwise_launch`, as a user meets them: processes, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -191,9 +191,9 @@ def test_modules_and_programs_run_too(launcher: Launcher) -> None:
 def test_the_older_command_line_tells_the_local_rank(launcher: Launcher) -> None:
     script = "script.py"
     (launcher.folder / script).write_text("import os, sys; print(os.environ['LOCAL_RANK'], *sys.argv[1:])")
-    result = launcher.run("--nproc_per_node=2", script, "--lr", "1", module="rankwise.launch")
+    result = launcher.run("--nproc_per_node=2", script, "--lr", "1", module="rankwise_launch")
     assert sorted(result.stdout.splitlines()) == [f"[{i}]: {i} --local_rank={i} --lr 1" for i in (0, 1)]
-    result = launcher.run("--nproc_per_node", "1", "--use_env", script, module="rankwise.launch")
+    result = launcher.run("--nproc_per_node", "1", "--use_env", script, module="rankwise_launch")
     assert result.stdout == "[0]: 0\n"
 
 

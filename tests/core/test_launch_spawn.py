@@ -11,7 +11,7 @@ from tests.core.launch_programs import fail_beside, wait_for, write_place
 from tests.threads import within
 
 import rankwise
-from rankwise.launch import ProcessExitedException, ProcessRaisedException
+from rankwise.errors import ProcessExitedException, ProcessRaisedException
 from rankwise_launch.processes import hand_down
 from rankwise_network import secret
 

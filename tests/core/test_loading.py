@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rankwise as dist
-from rankwise.backends import API_VERSION, BackendSpec, loading
+from rankwise.backends import API_VERSION, IN_THREADS, BackendSpec, loading
 from rankwise.backends.registry import registry
 from rankwise.groups.world import World, use
-from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator, register_local
+from rankwise_local import LocalCommunicator, register_local
+from rankwise_local.communicator import CAPABILITIES
 
 PATIENCE_S = 20
 

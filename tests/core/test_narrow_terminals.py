@@ -58,7 +58,7 @@ def test_the_report_of_a_failure_is_broken_into_lines(tmp_path):
     assert any("CollectiveMismatchError" in line for line in report)
 
 
-HELP = [f"rankwise {name}" for name in ("", *COMMANDS, "secret new")] + ["rankwise.launch"]
+HELP = [f"rankwise {name}" for name in ("", *COMMANDS, "secret new")] + ["rankwise_launch"]
 
 
 @pytest.mark.parametrize("columns", [40, 60])
@@ -67,7 +67,7 @@ def test_help_is_broken_into_lines(command, columns, monkeypatch, capsys):
     module, *words = command.split()
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "argv", ["rankwise.launch", "--help"])
+    monkeypatch.setattr(sys, "argv", ["rankwise_launch", "--help"])
     with pytest.raises(SystemExit, match=r"^0$"):
         main([*words, "--help"]) if module == "rankwise" else older()
     out, err = capsys.readouterr()

@@ -9,7 +9,7 @@ from tests.threads import on_ranks
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.basics.reduce_op import REDUCE_OPS
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 DTYPES = ["f2", "f4", "f8", "c8", "i1", "u8", "m8[s]", ">f4"]
 DEFINED = [(name, dtype) for name in REDUCE_OPS for dtype in DTYPES if ReduceOp(name).defined_for(np.dtype(dtype))]

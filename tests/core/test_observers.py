@@ -13,7 +13,7 @@ from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.groups import observers
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 
 def observed_by(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:

@@ -19,7 +19,7 @@ import rankwise as dist
 from rankwise import ProcessGroup
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore
-from rankwise.testing.local import register_local
+from rankwise_local import register_local
 
 PATIENCE_S = 60.0
 

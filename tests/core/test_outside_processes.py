@@ -19,7 +19,7 @@ from tests.core.alien import Alien
 import rankwise as dist
 from rankwise import ProcessGroup
 from rankwise.cli import main
-from rankwise.testing.local import register_local
+from rankwise_local import register_local
 from rankwise_testing import RankPool
 from rankwise_tools.recordings.records import load_all
 

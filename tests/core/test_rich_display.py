@@ -12,11 +12,12 @@ from tests.threads import run_local
 
 import rankwise as dist
 import rankwise.backends
+import rankwise_local
 import rankwise_testing
 import rankwise_watch
 from rankwise.backends import Deadline, IssueOrder, Mailbox
 from rankwise.basics.rich_display import facts, table
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 COPIES = {
     "copied": copy.copy,
@@ -78,7 +79,7 @@ def test_tables_are_compared_by_what_they_show():
 
 def public_classes():
     """Return the classes whose objects a program may come to see: no protocols, and no name of torch's."""
-    for module in (dist, dist.backends, dist.testing, rankwise_testing, rankwise_watch):
+    for module in (dist, dist.backends, rankwise_local, rankwise_testing, rankwise_watch):
         for name in module.__all__:
             one = getattr(module, name)
             is_ours = isinstance(one, type) and one.__module__.startswith("rankwise")

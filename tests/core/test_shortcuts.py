@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import rankwise as dist
-from rankwise.backends import API_VERSION, BackendSpec
+from rankwise.backends import API_VERSION, IN_THREADS, BackendSpec
 from rankwise.backends.fast_calls import Caller, Shortcuts
 from rankwise.backends.registry import registry
 from rankwise.groups.world import current
-from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator, register_local
+from rankwise_local import LocalCommunicator, register_local
+from rankwise_local.communicator import CAPABILITIES
 
 SUM = dist.ReduceOp.SUM
 

@@ -10,7 +10,7 @@ import rankwise as dist
 from rankwise import HashStore
 from rankwise.errors import DistBackendError, DistTimeoutError, GroupAbortedError
 from rankwise.groups.world import World, current, use
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 PATIENCE_S = 20.0
 LEEWAY_S = 4.0

@@ -12,6 +12,7 @@ import pytest
 from rankwise.backends import (
     API_VERSION,
     COLLECTIVES,
+    IN_THREADS,
     BackendSpec,
     Capabilities,
     Device,
@@ -20,8 +21,7 @@ from rankwise.backends import (
 )
 from rankwise.backends.registry import registry
 from rankwise.collective.call import OPERATIONS, Operation
-from rankwise.testing import local_world
-from rankwise.testing.local import IN_THREADS, LocalCommunicator, register_local
+from rankwise_local import LocalCommunicator, local_world, register_local
 from rankwise_testing import run_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -102,7 +102,7 @@ def wheel_of(tmp_path_factory):
     good = PLUGIN.format(backend="good", api_version=1)
     projects = [
         ROOT,
-        *(ROOT / "plugins" / name for name in ("network", "stores", "launch", "watch", "testing", "gloo_tcp")),
+        *(ROOT / "plugins" / name for name in ("local", "network", "stores", "launch", "watch", "testing", "gloo_tcp")),
         ROOT / "tests" / "third_party",
         write_plugin(sources, "rankwise-good", "1.2", "good", good),
         write_plugin(sources, "rankwise-broken", "0.3", "broken", "import a_library_that_is_not_there\n"),

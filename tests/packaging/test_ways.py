@@ -22,6 +22,12 @@ PARTS = {
         "[rankwise.commands]\nbackends = rankwise_launch.backends_command\nrun = rankwise_launch.run_command\n"
         "[rankwise.parts]\ncommand_line = rankwise_launch.commands:execute\n",
     ),
+    "rankwise_local": ("plugins/local/src", ""),
+    "rankwise_network": ("plugins/network/src", ""),
+    "rankwise_stores": (
+        "plugins/stores/src",
+        "[rankwise.rendezvous]\nlauncher = rankwise_stores.schemes:launcher\n",
+    ),
     "rankwise_watch": ("plugins/watch/src", "[rankwise.observers]\nwatch = rankwise_watch\n"),
     "rankwise_tools": ("plugins/tools/src", "[rankwise.commands]\nexplain = rankwise_tools.explain_command\n"),
 }
@@ -69,7 +75,8 @@ def python(needed, site, *arguments):
 
 def test_an_editable_installation_is_found_by_its_entry_points_and_runs(scratch, tmp_path):
     scratch.pip("hatchling>=1.21", "editables", "setuptools>=64", "wheel", "numpy")
-    parts = [ROOT, ROOT / "plugins/watch", ROOT / "plugins/gloo_tcp", native_source(tmp_path)]
+    parts = [ROOT, *(ROOT / "plugins" / name for name in "network stores watch gloo_tcp".split())]
+    parts.append(native_source(tmp_path))
     without = {**os.environ, "CC": "no-such-compiler"}  # which takes no time
     scratch.pip("--no-build-isolation", *(word for part in parts for word in ("-e", str(part))), env=without)
     said = scratch.run(

@@ -15,7 +15,7 @@ WAYS = {
 def without(wheel_of, tmp_path_factory):
     """An environment with gloo and with what builds the compiled parts, but without these."""
     scratch = Scratch(tmp_path_factory.mktemp("without"))
-    names = ("rankwise", "rankwise_launch", "rankwise_watch", "rankwise_gloo_tcp")
+    names = ["rankwise", *(f"rankwise_{name}" for name in "network stores launch watch gloo_tcp".split())]
     scratch.pip("setuptools>=64", "wheel", "numpy", *(wheel_of[name] for name in names))
     return scratch
 

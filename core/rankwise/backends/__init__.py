@@ -29,7 +29,16 @@ from rankwise.backends.capability import (
 )
 from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime, Stage
+from rankwise.backends.declaration import (
+    API_VERSION,
+    IN_THREADS,
+    Availability,
+    BackendSpec,
+    Check,
+    Explanation,
+    Runtime,
+    Stage,
+)
 from rankwise.backends.fast_calls import Caller, Shortcuts
 from rankwise.basics.arrays import (
     RAW,
@@ -109,6 +118,7 @@ __all__ = [
     "Prepared",
     # the declaration
     "API_VERSION",
+    "IN_THREADS",
     "Availability",
     "BackendSpec",
     "Check",

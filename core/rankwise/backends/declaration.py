@@ -18,13 +18,25 @@ if TYPE_CHECKING:
     from rankwise.backends.context import Context
     from rankwise.store import Store
 
-__all__ = ["API_VERSION", "OLDEST_API_VERSION", "Availability", "BackendSpec", "Check", "Explanation", "Runtime"]
+__all__ = [
+    "API_VERSION",
+    "IN_THREADS",
+    "OLDEST_API_VERSION",
+    "Availability",
+    "BackendSpec",
+    "Check",
+    "Explanation",
+    "Runtime",
+]
 
 API_VERSION = 1
 """The version of the contract of backends. A plugin states, as a literal, the one that it was written for."""
 
 OLDEST_API_VERSION = 1
 """The oldest version of the contract that is still taken; docs/versions.md says how long one is."""
+
+IN_THREADS = ("threads",)
+"""What a backend declares as its `launch` if its ranks are threads of one process."""
 
 
 class Runtime(NamedTuple):

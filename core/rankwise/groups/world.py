@@ -1,6 +1,6 @@
 """All process-wide state, in one object: which groups there are.
 
-A context may have a world of its own, as each rank of `rankwise.testing.local_world` has. A group made by
+A context may have a world of its own, as each rank of `rankwise_local.local_world` has. A group made by
 `ProcessGroup.create` has one too, whose default group it is; the context's world knows it. Nothing else in the core is
 global but the registries of backends, of converters and of callers to skip.
 """

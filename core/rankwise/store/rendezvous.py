@@ -116,8 +116,7 @@ def _known(scheme: str) -> bool:
 def _refuse_scheme(url: str, scheme: str) -> NoReturn:
     if scheme in _WELL_KNOWN:
         remedy = "pip install rankwise-stores"
-        what = f"rankwise-stores, which brings {scheme}://, is not installed: {remedy}"
-        raise PluginError(f"rendezvous at {url[:200]!r}: {what}", remedy) from None
+        raise PluginError(f"rankwise-stores is not installed: {remedy}", remedy) from None
     schemes = {*_handlers, *(point.name for point in entry_points.installed(ENTRY_POINT_GROUP))} - {"launcher"}
     _refuse(url, f"no such scheme; there are {', '.join(f'{name}://' for name in sorted(schemes))}")
 

@@ -3,7 +3,7 @@
 from honest import spec
 
 from rankwise.backends import FutureWork, as_bytes
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 
 class Communicator(LocalCommunicator):

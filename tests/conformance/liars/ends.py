@@ -6,8 +6,9 @@ from typing import ClassVar
 from honest import planted, spec
 
 from rankwise import BackendSpec, DistBackendError
-from rankwise.backends import Availability, Capabilities, Device, conditional, native
-from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator
+from rankwise.backends import IN_THREADS, Availability, Capabilities, Device, conditional, native
+from rankwise_local import LocalCommunicator
+from rankwise_local.communicator import CAPABILITIES
 
 
 @planted

@@ -4,7 +4,7 @@ from honest import spec
 
 from rankwise.backends import Call
 from rankwise.backends.fast_calls import Shortcuts
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 
 class Communicator(LocalCommunicator):

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 from honest import spec
 
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 
 class Communicator(LocalCommunicator):

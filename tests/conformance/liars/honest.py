@@ -3,9 +3,10 @@
 import numpy as np
 
 from rankwise import BackendSpec
-from rankwise.backends import Capabilities
+from rankwise.backends import IN_THREADS, Capabilities
 from rankwise.collective import derived
-from rankwise.testing.local import CAPABILITIES, IN_THREADS, LocalCommunicator
+from rankwise_local import LocalCommunicator
+from rankwise_local.communicator import CAPABILITIES
 
 
 def spec(name, communicator):

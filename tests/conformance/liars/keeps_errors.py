@@ -2,7 +2,7 @@
 
 from honest import spec
 
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 KEPT = []
 

@@ -8,7 +8,7 @@ from honest import planted
 
 from rankwise import DistBackendError
 from rankwise.backends import COMPLETED, FutureWork
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 OURS = 2**30  # tags from there on are the core's
 

@@ -3,8 +3,8 @@
 They are the backend `local` behind tables that say less; where more would work, the table says why it is not offered.
 """
 
-from rankwise.backends import COLLECTIVES, BackendSpec, Capabilities, Device, derived, native, no
-from rankwise.testing.local import IN_THREADS, LocalCommunicator
+from rankwise.backends import COLLECTIVES, IN_THREADS, BackendSpec, Capabilities, Device, derived, native, no
+from rankwise_local import LocalCommunicator
 
 WHY = "this product is sold without"
 _UNPROMISED = no(

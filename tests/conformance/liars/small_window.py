@@ -5,7 +5,7 @@ import threading
 from honest import spec
 
 from rankwise import DistTimeoutError
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 MESSAGES, NBYTES = 1000, 4 << 20
 

@@ -5,7 +5,7 @@ from functools import reduce
 import numpy as np
 from honest import Meddling, OwnReductions, planted
 
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 
 def _folded(ufunc, arrays):

@@ -7,7 +7,7 @@ from honest import planted
 
 from rankwise import CollectiveMismatchError
 from rankwise.backends import FutureWork
-from rankwise.testing.local import LocalCommunicator
+from rankwise_local import LocalCommunicator
 
 
 @planted

@@ -11,11 +11,10 @@ import scipy.sparse
 import sparse_programs as programs
 
 import rankwise as dist
-from rankwise.backends import COLLECTIVES, BackendSpec, Capabilities, Device, derived, native
+from rankwise.backends import COLLECTIVES, IN_THREADS, BackendSpec, Capabilities, Device, derived, native
 from rankwise.backends.registry import registry
 from rankwise.errors import UnsupportedOperationError
-from rankwise.testing import local_world
-from rankwise.testing.local import IN_THREADS, LocalCommunicator
+from rankwise_local import LocalCommunicator, local_world
 from rankwise_testing import RankPool
 
 FORMATS = ["csr_array", "csc_array", "coo_array", "csr_matrix", "csc_matrix", "coo_matrix"]

@@ -12,7 +12,7 @@ import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import as_copy
 from rankwise.groups.world import current
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 
 def on(device: int, *values: float, dtype: Any = np.float32) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.backends.registry import registry
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 sys.path.insert(0, str(Path(__file__).with_name("on_gpu")))
 

@@ -7,7 +7,7 @@ import platform
 import numpy as np
 
 import rankwise as dist
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 #: Programs, and modules for processes that another starts.
 LEFT_OUT = ("__main__", "suite", "worker", "guard")

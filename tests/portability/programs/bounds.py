@@ -6,7 +6,7 @@ import sys
 import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise.basics import native
-from rankwise.testing import local_world
+from rankwise_local import local_world
 
 BACKENDS = {
     "rankwise_gloo_tcp": "gloo",

@@ -79,7 +79,7 @@ def _availability() -> Availability:
     if hasattr(socket.socket, "sendmsg") and hasattr(os, "set_blocking"):
         return Availability(True)
     reason = "this system's sockets cannot send from several places at once (sendmsg), as those of Linux and macOS can"
-    return Availability(False, reason, "run it in WSL; rankwise.testing.local_world needs no backend")
+    return Availability(False, reason, "run it in WSL; rankwise_local.local_world needs no backend")
 
 
 def _explain(op: str, nbytes: int, hosts: Sequence[int]) -> Explanation:

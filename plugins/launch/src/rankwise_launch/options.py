@@ -1,4 +1,4 @@
-"""The command lines of `rankwise run` and of the older `python -m rankwise.launch`."""
+"""The command lines of `rankwise run` and of the older `python -m rankwise_launch`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def too_many(what: str, count: int) -> str:
 def require_processes() -> None:
     """Raise where ranks cannot be processes: no backend connects them on Windows, and a removed folder starts none."""
     if not hasattr(os, "killpg"):
-        text = "ranks are processes on Linux and macOS alone; rankwise.testing.local_world runs them as threads"
+        text = "ranks are processes on Linux and macOS alone; rankwise_local.local_world runs them as threads"
         raise DistError(text)
     require_folder()
 

@@ -73,16 +73,16 @@ def _run_by(launcher: list[str], config: LaunchConfig) -> int:
     return run_launcher([*launcher, *command_line(config, 0)], ours)
 
 
-# ------------------ `python -m rankwise.launch`: the older command line, for scripts that take `--local_rank`
+# ------------------ `python -m rankwise_launch`: the older command line, for scripts that take `--local_rank`
 
 
 def older(arguments: list[str] | None = None) -> int:
     """Run the older command line, and return the exit code."""
     keep_standard()
     parser = argparse.ArgumentParser(
-        prog="python -m rankwise.launch",
+        prog="python -m rankwise_launch",
         description="Start ranks on this node, as torch.distributed.launch does. New programs use `rankwise run`.",
-        epilog=EPILOG.replace("rankwise run", "python -m rankwise.launch"),
+        epilog=EPILOG.replace("rankwise run", "python -m rankwise_launch"),
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
-from rankwise.launch import ProcessException, ProcessExitedException, ProcessRaisedException, SpawnContext
+from rankwise.errors import ProcessException, ProcessExitedException, ProcessRaisedException
 from rankwise.launching import keep_standard, shortened
 from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, hand_down, require_processes, too_many
 from rankwise_network import secret
 from rankwise_network.interface import at_free_port
 
-__all__ = ["SpawnedProcesses", "run_child", "start"]
+__all__ = ["SpawnContext", "run_child", "spawn"]
 
 #: A process that is told to end gets so long before it is killed.
 _STOP_GRACE_S = 1.0
@@ -37,8 +37,12 @@ class _Member(NamedTuple):
     report: connection.Connection
 
 
-class SpawnedProcesses(SpawnContext):
-    """The processes that `start` has started."""
+class SpawnContext:
+    """The processes that `spawn(join=False)` has started.
+
+    Attributes:
+        processes: The processes, by index.
+    """
 
     def __init__(self, members: list[_Member]) -> None:
         self._members = members
@@ -48,7 +52,21 @@ class SpawnedProcesses(SpawnContext):
     def __repr__(self) -> str:
         return f"<SpawnContext: {len(self._running)} of {len(self._members)} processes have not been joined>"
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes' ids."""
+        return [int(process.pid or 0) for process in self.processes]
+
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        """Wait until all have ended well, and return true; return false if the time is up before.
+
+        Args:
+            timeout: Seconds; None waits without end.
+            grace_period: Seconds that the others get to end by themselves after a failure.
+
+        Raises:
+            ProcessException: One has failed; the others have been stopped.
+        """
         with shortened:
             end = None if timeout is None else time.monotonic() + timeout
             while self._running:
@@ -93,15 +111,88 @@ class SpawnedProcesses(SpawnContext):
         return ProcessExitedException(f"process {index} ended with exit code {code}", index, pid, code)
 
 
-def start(
+@overload
+def spawn(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: Literal[True] = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+    preload: Sequence[str] = (),
+) -> None: ...
+
+
+@overload
+def spawn(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    *,
+    join: Literal[False],
+    daemon: bool = False,
+    start_method: str = "spawn",
+    preload: Sequence[str] = (),
+) -> SpawnContext: ...
+
+
+def spawn(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+    preload: Sequence[str] = (),
+) -> SpawnContext | None:
+    """Call `fn(i, *args)` in `nprocs` new processes, `i` from 0; `torch.multiprocessing.spawn` without torch.
+
+    Where the environment says nothing about a job (no RANK, WORLD_SIZE, MASTER_ADDR or MASTER_PORT), each process is
+    given what `rankwise run` gives: RANK and LOCAL_RANK are `i`, the ranks meet at a free port, and they share a
+    job secret that nobody else knows; so `fn` can call `init_process_group("gloo")` straight away.
+
+    Args:
+        fn: A function of a module that the new processes can import; in a notebook write one with `%%writefile`.
+        args: Its further arguments; they are pickled.
+        nprocs: Number of processes.
+        join: Wait for all; otherwise a context to wait with is returned.
+        daemon: End the processes when this one ends; they may then have no child processes.
+        start_method: "spawn", "forkserver" or "fork" (not once there is a process group in this process).
+        preload: Modules that the fork server imports once, before it forks the first process.
+
+    Raises:
+        ValueError: The function was typed into a notebook or a shell, or there is no fork server to preload.
+        ProcessRaisedException: A process raised; the message holds its traceback, and the others have been stopped.
+        ProcessExitedException: A process ended with another exit code than 0, or by a signal.
+
+    Returns:
+        None, or without `join` a `SpawnContext`.
+
+    Examples:
+        >>> def train(rank, word):
+        ...     dist.init_process_group("gloo")
+        ...     dist.barrier()
+        ...     dist.destroy_process_group()
+        >>> if __name__ == "__main__":
+        ...     dist.spawn(train, ("hello",), nprocs=2)
+    """
+    with shortened:
+        started = _start_all(fn, args, nprocs, daemon, start_method, preload)
+        if not join:
+            return started
+        started.join()
+        return None
+
+
+def _start_all(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     nprocs: int,
     daemon: bool,
     start_method: str,
     preload: Sequence[str],
-) -> SpawnedProcesses:
-    """Call a function in new processes, and return what waits for them; see `rankwise.spawn`."""
+) -> SpawnContext:
+    """Call a function in new processes, and return what waits for them."""
     if nprocs < 1:
         raise ValueError(f"spawn: nprocs must be at least 1, not {nprocs}")
     if nprocs > MOST_PROCESSES:
@@ -118,9 +209,9 @@ def start(
         for index in range(nprocs):
             members.append(_start(context, index, fn, args, daemon, _place(shared, index), job_secret))
     except BaseException:
-        SpawnedProcesses(members).stop()
+        SpawnContext(members).stop()
         raise
-    return SpawnedProcesses(members)
+    return SpawnContext(members)
 
 
 def _check_function(fn: Callable[..., Any], start_method: str) -> None:

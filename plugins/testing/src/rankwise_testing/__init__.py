@@ -5,10 +5,10 @@
 - `rankwise_testing.suite` is the conformance kit: `rankwise conformance NAME`, `conformance(NAME)`, or
   `pytest --pyargs rankwise_testing.suite --backend NAME`.
 
-Ranks that are threads of one process need none of this: `rankwise.testing.local_world` is in the core.
+Ranks that are threads of one process need none of this: `rankwise_local.local_world` has a distribution of its own.
 """
 
-import rankwise.testing  # noqa: F401  # registers the backend `local`
+import rankwise_local  # noqa: F401  # registers the backend `local`
 import rankwise_testing.belongs  # noqa: F401
 from rankwise_testing.chaos import Chaos, RankKilledError, chaos_spec, register_chaos
 from rankwise_testing.conformance import conformance

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from rankwise.backends import IN_THREADS
 from rankwise.errors import DistBackendError, DistError
 from rankwise.kits import (
     COLLECTIVES,
     COMPLETED,
-    IN_THREADS,
     Array,
     BackendSpec,
     Capabilities,

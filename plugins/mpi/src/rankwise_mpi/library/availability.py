@@ -23,7 +23,7 @@ def availability() -> Availability:
         return Availability(
             False,
             "ranks that wait for MPI need sched_yield, which Linux and macOS have",
-            "run it in WSL; rankwise.testing.local_world needs no backend",
+            "run it in WSL; rankwise_local.local_world needs no backend",
         )
     if "mpi4py.MPI" in sys.modules:
         return Availability(True)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import rankwise
-import rankwise.testing  # registers "local"
 from rankwise.errors import BackendNotFoundError, PluginError
 from rankwise.kits import FEATURES, BackendSpec, registry
 from rankwise_testing.suite.arrays import why_not

@@ -12,8 +12,10 @@ from itertools import count
 from typing import Any
 
 import rankwise as dist
+from rankwise.backends import IN_THREADS
 from rankwise.errors import DistError
-from rankwise.kits import IN_THREADS, OPS, BackendSpec, Deadline, HashStore, LocalWorld, Support, registry
+from rankwise.kits import OPS, BackendSpec, Deadline, HashStore, Support, registry
+from rankwise_local import LocalWorld
 from rankwise_testing.harness import RankPool
 from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms, why_not

@@ -6,21 +6,28 @@ import threading
 from collections.abc import Callable
 from uuid import uuid4
 
-from rankwise.backends.apart import ApartWork
-from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, BackendSpec
-from rankwise.backends.mailbox import Mailbox
-from rankwise.backends.registry import registry
-from rankwise.basics.arrays import Array, as_bytes
-from rankwise.basics.work import FutureWork, Work
+from rankwise.backends import (
+    API_VERSION,
+    COLLECTIVES,
+    IN_THREADS,
+    ApartWork,
+    Array,
+    BackendSpec,
+    Capabilities,
+    Communicator,
+    Context,
+    Device,
+    FutureWork,
+    Mailbox,
+    Work,
+    as_bytes,
+    derived,
+    native,
+)
 from rankwise.errors import DistError, PeerDiedError
+from rankwise.kits import registry
 
-__all__ = ["CAPABILITIES", "IN_THREADS", "LocalCommunicator", "register_local"]
-
-#: What a backend declares as its `launch` if its ranks are threads of one process.
-IN_THREADS = ("threads",)
+__all__ = ["CAPABILITIES", "LocalCommunicator", "register_local"]
 
 CAPABILITIES = Capabilities(
     "local",

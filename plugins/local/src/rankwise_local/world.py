@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.interrupts import start_thread
+import rankwise as dist
+from rankwise.backends import Deadline, Timeout, seconds, start_thread
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
-from rankwise.groups.lifecycle import init_process_group, leave_everything
-from rankwise.groups.world import World, use
-from rankwise.store import HashStore
+from rankwise.kits import HashStore, World, leave_everything, use
 
 __all__ = ["LocalWorld", "local_world"]
 
@@ -75,7 +73,8 @@ class LocalWorld:
 
         def begin() -> None:
             rank = int(threading.current_thread().name.removeprefix("rank "))
-            init_process_group(self._backend, store=store, rank=rank, world_size=self.size, timeout=self._timeout_s)
+            timeout_s = self._timeout_s
+            dist.init_process_group(self._backend, store=store, rank=rank, world_size=self.size, timeout=timeout_s)
 
         _Ranks(worlds).run(begin, (), self._timeout_s)
         self._worlds = worlds
@@ -110,7 +109,7 @@ class _Ranks:
         self._worlds = worlds
         self._results: list[Any] = [None] * len(worlds)
         self._errors: dict[int, BaseException] = {}
-        self._lock = threading.RLock()  # entered itself, see `rankwise.collective.issue_order`
+        self._lock = threading.RLock()  # entered itself, see `rankwise.backends.IssueOrder`
         self._changed = threading.Condition(self._lock)
         self._pending = set(range(len(worlds)))
 
