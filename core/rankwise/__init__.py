@@ -35,7 +35,6 @@ from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
-from rankwise.basics.entry_points import PARTS_GROUP, declared, part
 from rankwise.basics.loading import later
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
@@ -290,11 +289,15 @@ _later = later(__name__, {**_LATER, **{room: (f"rankwise.{room}", "") for room i
 
 def __getattr__(name: str) -> Any:
     if name in _BROUGHT:
+        from rankwise.basics.entry_points import part
+
         return globals().setdefault(name, part(name, _BROUGHT[name]))
     return _later(name)
 
 
 def __dir__() -> list[str]:
+    from rankwise.basics.entry_points import PARTS_GROUP, declared
+
     there = {name for name, _ in declared(PARTS_GROUP)}
     return [
         name

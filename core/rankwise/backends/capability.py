@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -258,6 +259,15 @@ class Capabilities:
             raise ValueError(f"{op} has no reduce op; {', '.join(sorted(REDUCING))} have")
         return self._answer(op, kind, word, reduction)
 
+    def digest(self) -> str:
+        """Return what is the same for tables that declare the same, whatever holds on this machine."""
+        table = [
+            (device, name, cell.support.value, sorted(cell.dtypes), _sorted(cell.reduce_ops) if name in REDUCING else 0)
+            for device, declared in sorted(self.devices.items())
+            for name, cell in sorted({**declared.ops, **declared.features}.items())
+        ]
+        return f"{zlib.crc32(repr(table).encode()):08x}"
+
     def usable_devices(self) -> list[str]:
         """Return the kinds of devices whose arrays some operation takes on this machine."""
         usable = Memo()
@@ -312,6 +322,10 @@ class Capabilities:
             return Answer(False, Why.REDUCE_OP, _limit(op, cell, [r for r in cell.reduce_ops if cell.takes(None, r)]))
         named = op if reduce_op is None else f"{op}({reduce_op})"
         return Answer(False, Why.DTYPE, _limit(named, cell, [d for d in DTYPES if cell.reduces(d, reduce_op)]))
+
+
+def _sorted(reduce_ops: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
+    return [(name, sorted(dtypes)) for name, dtypes in sorted(reduce_ops.items())]
 
 
 class Memo:

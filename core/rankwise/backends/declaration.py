@@ -125,6 +125,8 @@ class BackendSpec:
         explain: Tells which algorithm an operation on so many bytes takes among so many ranks on each host, without
             making a group.
         core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
+        meets: What the backends of all ranks must have in common to understand each other, such as the version of
+            what they send; by default their distribution and its version, of one with `core` that.
         load: Imports what `create` needs, while other ranks are still on their way, or before ranks are forked
             (`--preload`), so it starts no thread. An error does no harm: `create` meets it again.
     """
@@ -141,3 +143,4 @@ class BackendSpec:
     core: str = ""
     checks: Callable[[], Iterable[Check]] = field(default=tuple)
     load: Callable[[], object] = tuple
+    meets: str = ""

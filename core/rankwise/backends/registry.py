@@ -23,6 +23,7 @@ from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability
+from rankwise.basics import entry_points
 from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
@@ -45,6 +46,7 @@ class Registry:
         self._loaded: dict[str, BackendSpec] = {}
         self._broken: dict[str, tuple[list[Point], PluginError]] = {}
         self._answers: dict[str, Availability] = {}
+        self._terms: dict[str, str] = {}
         self._registering = threading.RLock()
         self._asking: dict[str, threading.RLock] = {}  # one for each name: a slow plugin keeps nobody else waiting
         #: Another object whenever an answer about any backend may have changed.
@@ -168,6 +170,21 @@ class Registry:
             return "this process"
         return " and ".join(point.owner for point in discovery.points_of(name))
 
+    def terms(self, name: str) -> str:
+        """Return what all ranks of a group must have in common about a backend."""
+        if name not in self._terms:
+            spec = self.get(name)
+            meets = spec.meets or (f"{KNOWN.get(name, name)} {spec.core}" if spec.core else self._brought(name))
+            self._terms[name] = f"{meets}, contract {spec.api_version}, table {spec.capabilities.digest()}"
+        return self._terms[name]
+
+    def _brought(self, name: str) -> str:
+        """Return what brings a backend, by a quick look where that is enough."""
+        if name in self._in_process:
+            return "registered by the program"
+        owners = [owner for found, _, owner in entry_points.declared_by(discovery.ENTRY_POINT_GROUP) if found == name]
+        return owners[0] if len(owners) == 1 and _setting(name) not in os.environ else self.provider(name)
+
     def _here(self, name: str) -> Availability:
         """Return what a backend has answered, or ask it."""
         answer = self._answers.get(name)
@@ -190,6 +207,7 @@ class Registry:
 
     def _forget_answer(self, name: str) -> None:
         self._answers.pop(name, None)
+        self._terms.pop(name, None)
         self.generation = object()
 
     def _bound(self, spec: BackendSpec) -> BackendSpec:

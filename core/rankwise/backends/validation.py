@@ -56,6 +56,7 @@ def checked(name: str, spec: Any) -> BackendSpec:
         text_of("core", spec.core),
         spec.checks,
         spec.load,
+        text_of("meets", spec.meets),
     )
 
 

@@ -23,7 +23,7 @@ from rankwise.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["PARTS_GROUP", "Point", "declared", "installed", "load", "one_line", "part", "same"]
+__all__ = ["PARTS_GROUP", "Point", "declared", "declared_by", "installed", "load", "one_line", "part", "same"]
 
 #: What another distribution of this project brings for a name that the core has, and programs know.
 PARTS_GROUP = "rankwise.parts"
@@ -82,6 +82,11 @@ def installed(group: str, name: str = "") -> list[Point]:
 
 def declared(group: str) -> Iterator[tuple[str, str]]:
     """Yield the name and value of each entry point of a group, of the distributions in the folders of `sys.path`."""
+    return ((name, value) for name, value, _ in declared_by(group))
+
+
+def declared_by(group: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the name and value of each entry point likewise, and the distribution and version that bring it."""
     for folder in dict.fromkeys(sys.path):
         try:
             names = os.listdir(folder or os.curdir)
@@ -89,7 +94,9 @@ def declared(group: str) -> Iterator[tuple[str, str]]:
             continue  # a zip file, or nothing at all
         for name in names:
             if name.endswith((".dist-info", ".egg-info")):
-                yield from _declared_in(os.path.join(folder, name, "entry_points.txt"), group)
+                owner = " ".join(name.rpartition(".")[0].split("-")[:2]).replace("_", "-")
+                for point in _declared_in(os.path.join(folder, name, "entry_points.txt"), group):
+                    yield *point, owner
 
 
 def _declared_in(path: str, group: str) -> Iterator[tuple[str, str]]:

@@ -308,6 +308,7 @@ def _terms(plan: Plan) -> dict[str, Any]:
         "backend": repr(plan.config),
         "rankwise version": ".".join(__version__.split(".")[:2]),
         "API version": API_VERSION,
+        **{f"backend {name!r}": registry.terms(name) for name in plan.config.backends()},
         "watched by": observers.names(),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rankwise.basics.arguments import require
-from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, resolve
@@ -193,6 +192,8 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
         >>> dist.get_node_local_rank(fallback_rank=0)
         0
     """
+    from rankwise.basics.entry_points import part  # which few programs need
+
     with shortened:
         told: int | None = part("local_rank", "rankwise-network")()
         if told is not None:
