@@ -21,7 +21,7 @@ from rankwise_network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback,
 from rankwise_network.secret import Secret
 
 if TYPE_CHECKING:
-    from rankwise_stores.tcp.pool import Pool
+    from rankwise_stores.serving import Pool
 
 __all__ = ["JobStore"]
 
@@ -130,7 +130,7 @@ def _addresses(host: str) -> list[str]:
     found = numeric(host)
     if found is not None and is_loopback(found):
         return [found]  # as on most single nodes, for which nothing else is loaded
-    from rankwise_stores.tcp.guard import addresses_of
+    from rankwise_stores.serving import addresses_of
 
     return addresses_of(host, True, DNS_TIMEOUT_S)
 

@@ -12,10 +12,12 @@ import zmq  # noqa: F401
 
 from rankwise.errors import DistError, PeerDiedError
 from rankwise_stores import TCPStore
-from rankwise_stores.tcp import server  # noqa: F401
-from rankwise_stores.tcp.accepting import Listener
-from rankwise_stores.tcp.guard import Keys
-from rankwise_stores.tcp.pool import Pool
+from rankwise_stores.serving import (
+    Keys,
+    Listener,
+    Pool,
+    server,  # noqa: F401
+)
 
 __all__ = ["raise_limit", "serve", "set_limit", "tell_of_death"]
 

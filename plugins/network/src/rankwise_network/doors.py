@@ -15,7 +15,7 @@ from rankwise.stores import Deadline
 
 __all__ = [
     *("BACKLOG", "NO_DESCRIPTORS", "PATIENCE_S", "PLACES", "ROUNDS"),
-    *("Patience", "call_at", "is_own_user", "open_at", "owner_of"),
+    *("Patience", "call_at", "is_own_user", "need", "open_at", "owner_of"),
 ]
 
 #: How many connections that have not proved themselves a listener has at a time, before the one that has waited longest
@@ -99,3 +99,18 @@ def owner_of(sock: socket.socket) -> int:
     """Return the user that the other end of a Unix socket belongs to, by number."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[1])
+
+
+def need(count: int) -> None:
+    """See that so many descriptors can be opened, before a library needs some that cannot cope without them.
+
+    Raises:
+        OSError: They cannot.
+    """
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while len(held) < count:
+            held.append(os.dup(held[0]))
+    finally:
+        for descriptor in held:
+            os.close(descriptor)

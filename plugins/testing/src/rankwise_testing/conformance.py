@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankwise_launch.processes import die_with_parent
+from rankwise_launch.toolbox import die_with_parent
 
 __all__ = ["conformance"]
 

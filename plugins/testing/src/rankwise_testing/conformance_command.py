@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rankwise.kits import cause, registry
-from rankwise_launch.commands import CommandError
-from rankwise_launch.launching import environment, pick_backend
-from rankwise_launch.processes import require_folder
-from rankwise_launch.text import columns, marked
+from rankwise_launch.toolbox import CommandError, columns, environment, marked, pick_backend, require_folder
 from rankwise_testing.conformance import conformance
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]

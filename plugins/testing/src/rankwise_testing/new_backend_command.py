@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rankwise.kits import not_a_name
-from rankwise_launch.commands import CommandError
+from rankwise_launch.toolbox import CommandError
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 

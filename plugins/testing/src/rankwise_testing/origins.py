@@ -8,8 +8,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 
-from rankwise_launch.config import LaunchError
-from rankwise_launch.preloading import Forked, Preloaded
+from rankwise_launch.toolbox import Forked, LaunchError, Preloaded
 
 __all__ = ["Origin", "kept_origins"]
 

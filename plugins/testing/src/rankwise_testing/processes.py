@@ -19,7 +19,7 @@ from typing import Any
 
 from rankwise.errors import DistTimeoutError
 from rankwise.kits import Deadline
-from rankwise_launch.preloading import Forked
+from rankwise_launch.toolbox import Forked
 from rankwise_testing.messages import STACKS_SIGNAL, Setup
 from rankwise_testing.origins import Origin
 

@@ -15,11 +15,18 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from rankwise.launching import native
-from rankwise_launch.commands import CommandError
-from rankwise_launch.launching import child, command_for, pick_backend, said_last
-from rankwise_launch.libraries import mpiexec
-from rankwise_launch.parser import instead
-from rankwise_launch.text import columns, format_nbytes, parse_nbytes
+from rankwise_launch.toolbox import (
+    CommandError,
+    child,
+    columns,
+    command_for,
+    format_nbytes,
+    instead,
+    mpiexec,
+    parse_nbytes,
+    pick_backend,
+    said_last,
+)
 from rankwise_tools.bench.plot import check_plot, write_plot
 from rankwise_tools.bench.program import MARK
 from rankwise_tools.bench.progress import Progress

@@ -15,9 +15,7 @@ from rankwise.launching import (
     is_backend_available,
     registry,
 )
-from rankwise_launch.commands import CommandError
-from rankwise_launch.parser import instead
-from rankwise_launch.text import columns, counted, format_nbytes, format_seconds, parse_nbytes
+from rankwise_launch.toolbox import CommandError, columns, counted, format_nbytes, format_seconds, instead, parse_nbytes
 from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import costs, reckoned
 from rankwise_tools.explaining.network import Parameters, predicted

@@ -22,7 +22,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.launching import Explanation, registry
-from rankwise_launch.text import columns, counted, format_nbytes, format_seconds
+from rankwise_launch.toolbox import columns, counted, format_nbytes, format_seconds
 from rankwise_tools.bench.libraries import Rankwise
 from rankwise_tools.explaining.network import LONG_NBYTES, Line, Parameters, Sample, fitted, off_by, predicted
 

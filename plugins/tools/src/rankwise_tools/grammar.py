@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from rankwise.launching import KNOWN
-from rankwise_launch.commands import installed, load
+from rankwise_launch.toolbox import installed, load
 
 __all__ = ["Command", "Option", "grammar"]
 

@@ -9,9 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from rankwise_launch.commands import CommandError
-from rankwise_launch.parser import columns_of
-from rankwise_launch.text import use_colour
+from rankwise_launch.toolbox import CommandError, columns_of, use_colour
 from rankwise_tools.top.jobs import Job, LocalJob, local_jobs, open_store
 from rankwise_tools.top.text import SORTS, Wish, plain
 from rankwise_tools.top.view import History, View

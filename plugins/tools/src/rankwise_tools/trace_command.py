@@ -11,8 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rankwise_launch.commands import CommandError
-from rankwise_launch.text import counted, meanwhile
+from rankwise_launch.toolbox import CommandError, counted, meanwhile
 
 if TYPE_CHECKING:
     from rankwise_tools.recordings.records import Record

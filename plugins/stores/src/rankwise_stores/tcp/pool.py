@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistNetworkError, DistStoreError
 from rankwise.stores import Deadline, cause, held, start_thread
-from rankwise_network.descriptors import need
+from rankwise_network.doors import need
 from rankwise_stores.tcp.connection import Attempt, Connection, connect
 from rankwise_stores.tcp.guard import Keys
 from rankwise_stores.tcp.zeromq import url

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from rankwise_launch.text import format_nbytes, format_rate, format_seconds
+from rankwise_launch.toolbox import format_nbytes, format_rate, format_seconds
 
 __all__ = ["Curves", "check_plot", "write_plot"]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from rankwise_launch.commands import CommandError
-from rankwise_launch.text import format_nbytes, format_seconds
+from rankwise_launch.toolbox import CommandError, format_nbytes, format_seconds
 
 __all__ = ["Change", "Saved", "changes", "elsewhere", "load", "noise", "save", "verdict"]
 

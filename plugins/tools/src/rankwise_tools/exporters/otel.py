@@ -139,7 +139,7 @@ def _rank(world: World) -> int:
 
 
 def _entries(world: World) -> list[Entry]:
-    from rankwise_watch.recorder import entries
+    from rankwise_watch.reading import entries
 
     return entries(world.recorder)
 
@@ -170,7 +170,7 @@ class Spans:
     def _make(self, entry: Entry, rank: int, offset_ns: int) -> None:
         from opentelemetry.trace import Status, StatusCode
 
-        from rankwise_watch.recorder import site
+        from rankwise_watch.reading import site
 
         file, line, function = site(entry)
         attributes: dict[str, Any] = {

@@ -17,7 +17,7 @@ from rankwise.launching import OperationStats, World, current, debug_log
 from rankwise_network import doors
 from rankwise_network.launcher_env import local_rank
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
-from rankwise_watch.figures import PORT
+from rankwise_watch.reading import PORT
 
 __all__ = ["render", "serve"]
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankwise_launch.text import meanwhile
-from rankwise_watch.dump import FORMAT, GROUP_FOLDER
+from rankwise_launch.toolbox import meanwhile
+from rankwise_watch.reading import DUMP_FORMAT as FORMAT
+from rankwise_watch.reading import GROUP_FOLDER
 
 __all__ = ["Group", "Operation", "Record", "TraceError", "load", "load_all", "parse"]
 

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from rankwise.errors import DistError, DistNetworkError
 from rankwise.launching import Deadline
-from rankwise_launch.commands import CommandError
+from rankwise_launch.toolbox import CommandError
 from rankwise_network import doors
 from rankwise_tools.top.samples import Sample, checked
-from rankwise_watch.window import NAME, QUESTION, answer_key, wish_key
+from rankwise_watch.reading import NAME, QUESTION, answer_key, wish_key
 
 if TYPE_CHECKING:
     from rankwise_stores import TCPStore
@@ -240,7 +240,7 @@ class StoreJob:
 
     def __init__(self, store: Any, place: str, ranks: list[int]) -> None:
         from rankwise.launching import PrefixStore
-        from rankwise_watch.verdict import ask
+        from rankwise_watch.reading import ask
 
         self._store, self._ranks = store, ranks
         self.silent: set[int] = set()

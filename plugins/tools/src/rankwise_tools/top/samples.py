@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
-from rankwise_watch.window import FORMAT
+from rankwise_watch.reading import WINDOW_FORMAT as FORMAT
 
 __all__ = ["Sample", "checked"]
 

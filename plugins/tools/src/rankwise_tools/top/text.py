@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from rankwise_launch.text import columns, format_nbytes, format_rate, format_seconds
+from rankwise_launch.toolbox import columns, format_nbytes, format_rate, format_seconds
 from rankwise_tools.top.view import GroupRow, RankRow, View
 
 __all__ = [
