@@ -20,9 +20,6 @@ PACKAGES["rankwise"] = ROOT / "core" / "rankwise"
 DEFENDED = {
     ("rankwise", "backends.context", "backends.communicator"): "the context of a group may name its parent",
     ("rankwise", "backends.fast_calls", "backends.communicator"): "a communicator hands its fast calls out",
-    ("rankwise", "groups.process_group", "groups.outside"): "`ProcessGroup.create` is where users look for it",
-    ("rankwise", "groups.process_group", "groups.lifecycle"): "`ProcessGroup.create` calls off what failed",
-    ("rankwise", "groups.world", "groups.process_group"): "a world holds its groups, and a group knows its world",
     ("rankwise_gloo_tcp", "collectives.compiled", "collectives.one_host"): "it names the class that C reads",
     ("rankwise_gloo_tcp", "collectives.between_hosts", "collectives.compiled_wire"): "it makes its heir where it can",
     ("rankwise_gloo_tcp", "collectives.several_hosts", "collectives.compiled_relay"): "likewise",

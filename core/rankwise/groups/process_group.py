@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
@@ -24,7 +24,6 @@ from rankwise.errors import DistBackendError, DistError, GroupAbortedError, Peer
 
 if TYPE_CHECKING:
     from rankwise.basics.work import Work
-    from rankwise.groups.world import World
     from rankwise.store import Store, StoreLike
 
 __all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
@@ -41,12 +40,37 @@ def _positions(ranks: tuple[int, ...]) -> Mapping[int, int]:
     return {rank: index for index, rank in enumerate(ranks)}
 
 
+class Create(Protocol):
+    """What makes a group outside of the world; see `ProcessGroup.create`."""
+
+    def __call__(
+        self,
+        *,
+        store: Store | StoreLike | None = None,
+        rank: int,
+        size: int,
+        name: str,
+        backend: str | None = None,
+        timeout: Timeout | None = None,
+        ranks: Sequence[int] | None = None,
+        description: str = "",
+        options: Any = None,
+        device_id: Any = None,
+        parent: ProcessGroup | None = None,
+        secret: bytes | None = None,
+    ) -> ProcessGroup:
+        """Make it."""
+
+
 class ProcessGroup:
     """A group of ranks that this process belongs to.
 
     `init_process_group`, `new_group`, `split_group` and `shrink_group` make groups of a world, and
     `ProcessGroup.create` makes one outside of any world.
     """
+
+    #: Comes from `rankwise.groups.group`: what makes groups knows this class, and not the other way round.
+    create: ClassVar[Create]
 
     def __init__(
         self,
@@ -58,7 +82,7 @@ class ProcessGroup:
         timeout_s: float,
         store: Store | None,
         trail: Trail,
-        world: World,
+        world: Any,
         description: str = "",
         came: int = 0,
     ) -> None:
@@ -70,7 +94,7 @@ class ProcessGroup:
         self.store = store
         #: What this rank has called on the group.
         self.trail = trail
-        #: What it was made in, and is watched and left with.
+        #: The `World` that it was made in, and is watched and left with.
         self.world = world
         self.group_desc = description or name
         #: Group rank of each global rank.
@@ -93,75 +117,6 @@ class ProcessGroup:
         for communicator in self.communicators():
             communicator.on_failure = self._failed
             communicator.note_to(trail)
-
-    @staticmethod
-    def create(
-        *,
-        store: Store | StoreLike | None = None,
-        rank: int,
-        size: int,
-        name: str,
-        backend: str | None = None,
-        timeout: Timeout | None = None,
-        ranks: Sequence[int] | None = None,
-        description: str = "",
-        options: Any = None,
-        device_id: Any = None,
-        parent: ProcessGroup | None = None,
-        secret: bytes | None = None,
-    ) -> ProcessGroup:
-        """Make a group outside of the world, and return once all its members have come.
-
-        There need be no default group, and there may be any number of such groups. Each is watched, recorded and
-        checked as a world of its own is. Every call takes it as `group`; `split_group`, `new_subgroups` and
-        `shrink_group` make further groups from it, and `destroy_process_group(group)` ends it and these.
-
-        Args:
-            store: A store in which the members meet: one of rankwise's, or any that is `StoreLike`, as torch's are. It
-                must serve until all have left the group, and stays the caller's. None for a group of one.
-            rank: This process's rank in the group.
-            size: Number of members.
-            name: The group's name, the same for all members. Groups that meet in one store have different names.
-            backend: As for `init_process_group`.
-            timeout: Default time-out of the group's operations, and of this call; 30 minutes.
-            ranks: How messages, `src` and `dst` call the members, in the order of their ranks in the group; for members
-                that are known by other numbers, such as those of a larger job. 0 to `size - 1` if None.
-            description: A name for messages; the group's name if empty.
-            options: Passed on to the backend, as `pg_options`.
-            device_id: The device that this rank uses, as an index or "cuda:1".
-            parent: A group of which all members are members too, by the names in `ranks`. They meet in its store,
-                and need no other client of that and no other thread to watch them; the group ends with its parent.
-            secret: The job secret, if it is neither that of the store nor the one of the environment; a process may
-                have groups of several jobs.
-
-        Returns:
-            The group.
-
-        Raises:
-            ValueError: The arguments contradict each other.
-            RendezvousError: The processes that met do not form one group.
-            DistTimeoutError: Not all members came; the missing ones are named.
-            BackendNotFoundError: The backend is not installed.
-            BackendUnavailableError: The backend cannot run on this machine.
-
-        Examples:
-            >>> store = dist.FileStore("store")
-            >>> pair = dist.ProcessGroup.create(store=store, rank=0, size=1, name="alone")
-            >>> dist.get_world_size(pair), dist.is_initialized()
-            (1, False)
-            >>> dist.destroy_process_group(pair)
-            >>> store.close()
-        """
-        from rankwise.groups import lifecycle, outside  # which make groups, and so know this class
-
-        made: list[ProcessGroup] = []
-        try:
-            where = store, rank, size, name, backend, timeout, ranks, description, options, device_id, parent
-            made.append(outside.create(outside.GroupRequest(*where, secret)))
-            return made[0]
-        except BaseException as error:
-            lifecycle.not_made("ProcessGroup.create", made, error)
-            raise
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"

@@ -363,7 +363,7 @@ def _parent(group: ProcessGroup | None, op: str) -> ProcessGroup:
     found = _group(group, op)
     if found.world.forked:
         raise ForkedProcessError(f"{op}: this process was forked from the one that made {found!r}")
-    if found.world.groups.get(found.name) is not found:
+    if not found.is_open():
         raise ValueError(f"{op}: {found!r} has been destroyed")
     return found
 

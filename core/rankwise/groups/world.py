@@ -127,7 +127,7 @@ class World:
             self.part_with(list(self.groups.values()))
         self.recorder.clear()
         kept = {name: getattr(self, name) for name in ("left_marks", "outside", "home", "on_leaving")}
-        self.__init__(left=left, **kept)  # type: ignore[misc]
+        vars(self).update(vars(World(left=left, **kept)))
 
 
 _current: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's
