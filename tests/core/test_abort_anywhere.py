@@ -14,6 +14,7 @@ import pytest
 from tests.threads import at_once
 
 import rankwise as dist
+import rankwise_local  # noqa: F401  # registers the backend `local`
 from rankwise import HashStore
 from rankwise.basics.ending import Ending
 from rankwise.groups.world import World, use

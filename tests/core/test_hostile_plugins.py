@@ -20,6 +20,7 @@ from tests.by_reference import command, returned
 from tests.processes import environment
 
 import rankwise as dist
+import rankwise_local  # noqa: F401  # registers the backend `local`
 from rankwise.backends.registry import registry
 
 PATIENCE_S = 110.0
@@ -95,6 +96,7 @@ NONSENSE = {
     "BackendSpec('NAME', 1, TABLE, create, launch='mpiexec')": "launch is a str",
     "BackendSpec('NAME', 1, TABLE, create, launch=(1,))": "launch[0] is an int",
     "BackendSpec('NAME', 1, TABLE, create, variants={'a': 3})": "variants['a'] is an int",
+    "BackendSpec('NAME', 1, TABLE, create, meets=3)": "meets is an int",
     "BackendSpec('NAME', 1, TABLE, create, core='99.0')": "belongs to rankwise 99.0",
     "BackendSpec('NAME', 1, Capabilities('gloo', TABLE.devices), create)": "those of 'gloo'",
     "BackendSpec('NAME', 1, Capabilities('NAME', {}), create)": "devices is empty",

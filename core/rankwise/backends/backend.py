@@ -334,8 +334,13 @@ def _all_derived(name: str, devices: Sequence[str]) -> Capabilities:
 def _defaults() -> dict[str, str]:
     chosen = {d: name for d, name in Backend.default_device_backend_map.items() if registry.availability(name)}
     if not chosen:
+        others = [name for name in registry.names() if name not in Backend.default_device_backend_map.values()]
+        others = [name for name in others if registry.availability(name)]
+        if len(others) == 1:  # what is all there is must be meant
+            return dict.fromkeys(registry.get(others[0]).capabilities.devices, others[0])
         reasons = [f"{d}: {registry.availability(n).reason}" for d, n in Backend.default_device_backend_map.items()]
-        raise BackendUnavailableError(f"no default backend can run here: {'; '.join(reasons)}")
+        named = "".join(f"; {name!r} can, if init_process_group names it" for name in others)
+        raise BackendUnavailableError(f"no default backend can run here: {'; '.join(reasons)}{named}")
     return chosen
 
 

@@ -18,11 +18,11 @@ from rankwise.backends import discovery
 from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import BackendSpec
+from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
-from rankwise.backends.validation import checked, checked_availability
+from rankwise.backends.validation import checked, checked_availability, checked_runtime
 from rankwise.basics import entry_points
 from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
@@ -30,7 +30,7 @@ from rankwise.basics.loading import loading
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import __version__, series
 from rankwise.basics.words import with_article
-from rankwise.errors import BackendNotFoundError, PluginError
+from rankwise.errors import BackendNotFoundError, DistError, PluginError
 
 __all__ = ["KNOWN", "Registry", "registry"]
 
@@ -138,6 +138,32 @@ class Registry:
         """Have a backend import what it makes communicators with; an error shows when it makes one."""
         with suppress(PluginFault):
             run_plugin("it cannot be loaded", self.get(name).load)
+
+    def runtime(self, name: str, timeout_s: float) -> Runtime | None:
+        """Have a backend's own runtime begin, and return what that knows of this process; None if it has none.
+
+        Raises:
+            PluginError: It has failed, or returned something else.
+            DistError: What the plugin raises itself for its users.
+        """
+        ask = self.get(name).runtime
+        if ask is None:
+            return None
+
+        def asked() -> Runtime | DistError:
+            try:
+                return checked_runtime(ask(timeout_s))
+            except DistError as error:
+                return error
+
+        try:
+            answer = run_plugin("`runtime` has failed", asked)
+        except PluginFault as fault:
+            error = PluginError(f"backend {name!r}, from {self.provider(name)}: {fault}")
+            raise error from fault.__cause__
+        if isinstance(answer, DistError):
+            raise answer
+        return answer
 
     def communicator(self, name: str, context: Context) -> Communicator:
         """Have a backend make the communicator of a group.

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
-from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec
+from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
+from rankwise.basics.arguments import is_integer
 from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series
 from rankwise.basics.words import with_article
 from rankwise.errors import PluginError
 
-__all__ = ["checked", "checked_availability", "of_kind", "text_of"]
+__all__ = ["checked", "checked_availability", "checked_runtime", "of_kind", "text_of"]
 
 
 def checked(name: str, spec: Any) -> BackendSpec:
@@ -58,6 +59,23 @@ def checked(name: str, spec: Any) -> BackendSpec:
         spec.load,
         text_of("meets", spec.meets),
     )
+
+
+def checked_runtime(answer: Any) -> Runtime:
+    """Return what a runtime has told of this process, if it makes sense.
+
+    Raises:
+        PluginFault: It does not; the message names the field.
+    """
+    if not isinstance(answer, Runtime):
+        returned = "nothing" if answer is None else with_article(type(answer).__name__)
+        raise PluginFault(f"`runtime` has returned {returned}, but must return a Runtime")
+    for field in ("rank", "size"):
+        if not is_integer(getattr(answer, field)):
+            raise PluginFault(f"`runtime` has returned the {field} {getattr(answer, field)!r}, which is no integer")
+    if not 0 <= answer.rank < answer.size:
+        raise PluginFault(f"`runtime` has returned rank {answer.rank} of {answer.size}")
+    return answer
 
 
 def checked_availability(answer: Any) -> Availability:

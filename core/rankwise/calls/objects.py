@@ -22,7 +22,7 @@ from rankwise.calls.exchanges import all_gather
 from rankwise.calls.p2p import recv, send
 from rankwise.codec import DecodeError, decode, encode
 from rankwise.codec import register_dataclass as register_dataclass
-from rankwise.errors import CodecError
+from rankwise.errors import CodecError, UnsupportedOperationError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
@@ -73,9 +73,10 @@ def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None,
         _sized(members, "all_gather_object", "object_list", object_list)
         mine = _pack(members, obj, pickle)
         pg = members
-        parts = [_room(pg, n) for n in _lengths(pg, mine)]
+        lengths = _lengths(pg, mine)
+        parts, mine = _rooms(pg, "all_gather", lengths, mine)
         all_gather(parts, mine, pg)
-        object_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
+        object_list[:] = _unpacked(pg, parts, lengths, pickle)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -122,10 +123,10 @@ def gather_object(
         mine = _pack(members, obj, pickle)
         pg = members
         lengths = _lengths(pg, mine)
-        parts = [_room(pg, n) for n in lengths] if object_gather_list is not None and pg.rank() == root else None
-        gather(mine, parts, group=pg, group_dst=root)
-        if parts is not None and object_gather_list is not None:
-            object_gather_list[:] = [_unpack(part, pickle, pg.ranks[i]) for i, part in enumerate(parts)]
+        parts, mine = _rooms(pg, "gather", lengths, mine, pg.rank() == root)
+        gather(mine, parts or None, group=pg, group_dst=root)
+        if object_gather_list is not None and pg.rank() == root:
+            object_gather_list[:] = _unpacked(pg, parts, lengths, pickle)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -172,7 +173,7 @@ def broadcast_object_list(
         pg = members
         length = _number(pg, 0 if mine is None else mine.size)
         broadcast(length, group=pg, group_src=root)
-        data = mine if mine is not None else _room(pg, int(length[0]))
+        data = mine if mine is not None else _room(pg, *_values(length))
         broadcast(data, group=pg, group_src=root)
         if mine is None:
             _fill(pg, "broadcast_object_list", object_list, _unpack(data, pickle, pg.ranks[root]))
@@ -231,11 +232,19 @@ def scatter_object_list(
         if members.rank() == root and scatter_object_input_list is not None:
             parts = [_pack(members, obj, pickle) for obj in scatter_object_input_list]
         pg = members
-        length = _number(pg, 0)
-        scatter(length, None if parts is None else [_number(pg, p.size) for p in parts], group=pg, group_src=root)
-        data = _room(pg, int(length[0]))
+        lengths, numbers = None, _numbers(pg, 0, 0)
+        if parts is not None:
+            most = max(part.size for part in parts)
+            lengths = [_numbers(pg, part.size, most) for part in parts]
+        scatter(numbers, lengths, group=pg, group_src=root)
+        length, most = _values(numbers)
+        if not _takes_uneven(pg, "scatter"):
+            parts = None if parts is None else [_padded(pg, part, most) for part in parts]
+        else:
+            most = length
+        data = _room(pg, most)
         scatter(data, parts, group=pg, group_src=root)
-        scatter_object_output_list[0] = _unpack(data, pickle, pg.ranks[root])
+        scatter_object_output_list[0] = _unpack(data[:length], pickle, pg.ranks[root])
     except BaseException as error:
         failed(pg, error)
         raise
@@ -332,7 +341,7 @@ def recv_object_list(
         pg = members
         length = _number(pg, 0)
         sender = recv(length, src, pg, group_src=group_src)
-        data = _room(pg, int(length[0]))
+        data = _room(pg, *_values(length))
         recv(data, sender, pg)
         _fill(pg, "recv_object_list", object_list, _unpack(data, pickle, sender))
         return sender
@@ -370,11 +379,51 @@ def _unpack(data: Array, pickle: bool, sender: int) -> Any:
 def _lengths(pg: ProcessGroup, mine: Array) -> list[int]:
     parts = [_number(pg, 0) for _ in range(pg.size())]
     all_gather(parts, _number(pg, mine.size), pg)
-    return [int(part[0]) for part in parts]
+    return [length for part in parts for length in _values(part)]
+
+
+def _rooms(
+    pg: ProcessGroup, op: str, lengths: list[int], mine: Array, receives: bool = True
+) -> tuple[list[Array], Array]:
+    """Return room for what all ranks send, and what this one does; all of one size where a backend wants that."""
+    if not _takes_uneven(pg, op):
+        mine = _padded(pg, mine, max(lengths))
+        return [_room(pg, max(lengths)) for _ in lengths] if receives else [], mine
+    return [_room(pg, length) for length in lengths] if receives else [], mine
+
+
+def _takes_uneven(pg: ProcessGroup, op: str) -> bool:
+    """Tell whether the backend of the group's objects takes parts that differ in size."""
+    try:
+        pg.require_feature("uneven", "cpu" if _is_on_host(pg) else next(iter(pg.config.device_backend_map)), op)
+    except UnsupportedOperationError:
+        return False
+    return True
+
+
+def _padded(pg: ProcessGroup, array: Array, nbytes: int) -> Array:
+    padded = _room(pg, nbytes)
+    padded[: array.size] = array
+    padded[array.size :] = 0
+    return padded
+
+
+def _unpacked(pg: ProcessGroup, parts: list[Array], lengths: list[int], pickle: bool) -> list[Any]:
+    sent = zip(parts, lengths, pg.ranks, strict=True)
+    return [_unpack(part[:length], pickle, rank) for part, length, rank in sent]
 
 
 def _number(pg: ProcessGroup, value: int) -> Array:
-    return _on_device(pg, np.array([value], np.int64))
+    return _numbers(pg, value)
+
+
+def _numbers(pg: ProcessGroup, *values: int) -> Array:
+    """Return numbers as bytes, which is all that a backend must take for objects."""
+    return _on_device(pg, np.array(values, "<i8").view(np.uint8))
+
+
+def _values(numbers: Array) -> list[int]:
+    return [int(value) for value in _on_host(numbers).view("<i8")]
 
 
 def _room(pg: ProcessGroup, nbytes: int) -> Array:
@@ -386,12 +435,16 @@ def _room(pg: ProcessGroup, nbytes: int) -> Array:
 def _on_device(pg: ProcessGroup, array: Array) -> Array:
     """Move a host array to where the group's backend takes arrays: the device that the program has named, or else the
     current one."""
-    if "cpu" in pg.config.device_backend_map:
+    if _is_on_host(pg):
         return array
     import cupy
 
     with cupy.cuda.Device(pg.communicators()[0].context.device_index):
         return cupy.asarray(array)
+
+
+def _is_on_host(pg: ProcessGroup) -> bool:
+    return "cpu" in pg.config.device_backend_map
 
 
 def _on_host(array: Array) -> Any:

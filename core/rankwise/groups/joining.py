@@ -76,11 +76,10 @@ def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix:
 
 def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadline) -> Runtime | None:
     for name in config.backends():
-        ask = registry.get(name).runtime
-        if ask is None:
-            continue
         with held:  # a library that has begun half-way cannot begin again
-            runtime = ask(deadline.timeout_s)
+            runtime = registry.runtime(name, deadline.timeout_s)
+        if runtime is None:
+            continue
         if rank not in (-1, runtime.rank) or world_size not in (-1, runtime.size):
             warnings.warn(
                 f"{name} says that this is rank {runtime.rank} of {runtime.size}; the arguments rank={rank} and "

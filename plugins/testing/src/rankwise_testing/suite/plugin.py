@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rankwise
+import rankwise_local  # noqa: F401  # registers "local"
 from rankwise.errors import BackendNotFoundError, PluginError
 from rankwise.kits import FEATURES, BackendSpec, registry
 from rankwise_testing.suite.arrays import why_not

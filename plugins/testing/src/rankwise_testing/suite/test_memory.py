@@ -71,8 +71,8 @@ def test_messages_leave_no_memory_behind(kit: Kit) -> None:
 
 
 def many_messages() -> float:
-    rank, array = dist.get_rank(), np.ones(1 << 20, np.uint8)
-    buffers = [np.zeros(1 << 20, np.uint8) for _ in range(8)]
+    rank, array = dist.get_rank(), np.ones((1 << 20) // plain().itemsize, plain())
+    buffers = [np.zeros_like(array) for _ in range(8)]
 
     def exchange() -> None:
         works = [begun(dist.isend(array, 1 - rank)) for _ in buffers]
