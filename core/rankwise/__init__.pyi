@@ -3,8 +3,8 @@
 # A call that leaves `async_op` out meets the first overload; that others would take it too is on purpose.
 # pyright: reportOverlappingOverload=false
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Sequence
+from typing import Literal, overload
 
 from rankwise.backends.backend import (
     Backend,
@@ -94,7 +94,8 @@ from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
 from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
 from rankwise_launch.spawning import spawn as spawn
 from rankwise_network import secret as secret
-from rankwise_stores import FileStore as FileStore, TCPStore as TCPStore
+from rankwise_stores import FileStore as FileStore
+from rankwise_stores import TCPStore as TCPStore
 
 __all__ = [
     "API_VERSION",
