@@ -39,10 +39,14 @@ class Copy:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        sources = [path.parent for path in sorted(root.glob("plugins/*/src")) if path.parent.name != "native"]
-        path = [root / "installed", root / "core", *(folder / "src" for folder in sources)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes are told."""
+        sources = [path for path in sorted(self.root.glob("plugins/*/src")) if path.parent.name != "native"]
+        path = [self.root / "installed", self.root / "core", *sources]
         told = {name: value for name, value in os.environ.items() if not name.startswith("RANKWISE_")}
-        self.environment = {**told, "PYTHONPATH": os.pathsep.join(map(str, path))}
+        return {**told, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
     def change(self, edits: Iterable[Edit]) -> None:
         """Make some changes."""
@@ -87,9 +91,13 @@ class Copy:
         )
 
     def unlisted(self) -> list[str]:
-        """Return the modules that no contract of layers has, though it is to have all of their package."""
-        missing = []
-        for contract in parsed(self.root / "pyproject.toml")["tool"]["importlinter"]["contracts"]:
+        """Return the sources that a list of the tools lacks, and the modules that are in no layer of their package."""
+        tools = parsed(self.root / "pyproject.toml")["tool"]
+        folders = {str(path.relative_to(self.root)) for path in self.root.glob("plugins/*/src")}
+        packages = {path.parent.name for path in self.root.glob("plugins/*/src/*/__init__.py")}
+        missing = sorted(packages - {*tools["importlinter"]["root_packages"]})
+        missing += [f for path in (tools["ruff"]["src"], tools["mypy"]["mypy_path"]) for f in folders - {*path}]
+        for contract in tools["importlinter"]["contracts"]:
             if contract.get("exhaustive"):
                 listed = {name.strip() for layer in contract["layers"] for name in re.split(r"[|:]", layer)}
                 for package in contract["containers"]:

@@ -24,7 +24,6 @@ UNTRIED = {
     "a new backend": "tests/conformance/test_new_backend.py makes one",
     "how groups use other libraries' stores": _SAYS_WHERE,
     "the file of a `FileStore`": _SAYS_WHERE,
-    "another distribution": "to install it takes minutes; tests/packaging/test_extras.py compares the lists",
     "another count or time that is shown": _COMPILED,
     "a feature that only Linux has": "tests/portability removes each that there is",
     "who may stand at a listener, how many and for how long": _SAYS_WHERE,

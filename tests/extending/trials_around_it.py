@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from copies import END, Edit
+import re
+
+from copies import END, ROOT, Edit
 from trial import PAGES, SUITE, Trial
 
-__all__ = ["COMMAND", "CONTRACT", "EXAMPLE", "LAUNCHER", "PART", "SETTING", "STORE", "TIMELINE"]
+__all__ = ["COMMAND", "CONTRACT", "DISTRIBUTION", "EXAMPLE", "LAUNCHER", "PART", "SETTING", "STORE", "TIMELINE"]
 
 _TOOLS = "plugins/tools/src/rankwise_tools"
 
@@ -95,6 +97,41 @@ dist.destroy_process_group()
         ),
     ),
     ranks=2,
+)
+
+
+def like_network(path: str) -> str:
+    """Return a file of the distribution rankwise-network as that of another which brings nothing yet."""
+    text = (ROOT / path).read_text().replace("rankwise-network", "rankwise-extra").replace("_network", "_extra")
+    return re.sub(r"(?ms)^\[project.entry-points.*?(?=^\[tool)", "", text.replace("plugins/network", "plugins/extra"))
+
+
+DISTRIBUTION = Trial(
+    "another distribution",
+    (
+        Edit("plugins/extra/pyproject.toml", like_network("plugins/network/pyproject.toml")),
+        Edit("plugins/extra/README.md", "# rankwise-extra\n\nNothing yet.\n"),
+        Edit("plugins/extra/src/rankwise_extra/__init__.py", '"""Nothing yet."""\n'),
+        Edit("pyproject.toml", '\n    "plugins/extra/src",', "src = ["),
+        Edit("pyproject.toml", '\n    "plugins/extra/src",', "mypy_path = ["),
+        Edit("pyproject.toml", '\n    "rankwise_extra",', "root_packages = ["),
+        Edit("pyproject.toml", '\nextra = ["rankwise-extra~=0.1.0"]', "[project.optional-dependencies]"),
+        Edit("scripts/environment.sh", " -e ./plugins/extra", " -e ./plugins/network"),
+    ),
+    """
+import rankwise_extra
+from rankwise.basics.entry_points import installed
+
+assert rankwise_extra.__doc__ == "Nothing yet."
+assert "rankwise-extra" not in {point.distribution for point in installed("rankwise.parts")}
+""",
+    (
+        Edit(
+            "packaging/conda/rankwise-extra/recipe.yaml",
+            like_network("packaging/conda/rankwise-network/recipe.yaml"),
+        ),
+    ),
+    "tests/packaging/test_extras.py::test_the_site_and_the_recipes_have_the_same_home_and_version",
 )
 
 PART = Trial(
