@@ -1,6 +1,6 @@
 """Time the gloo backend of rankwise beside torch's gloo and mpi4py, alternating, in one session.
 
-    python benchmarks/gloo_compare.py --ranks 2 4 --json result.json --plot result.svg
+    python benchmarks/gloo_compare.py --ranks 2 4 --json result.json
 
 Every figure is the time of one call in a loop of back-to-back calls on fresh data, the mean over the loop on rank 0;
 the table shows the median over the alternations, its spread, and how many times faster rankwise is.
@@ -254,17 +254,6 @@ def floor(results: dict[str, list[dict[str, float]]], copies: list[dict[str, flo
     return "\n".join(lines)
 
 
-def _curves(everything: dict[int, Any], op: str) -> dict[str, list[tuple[float, float, float]]]:
-    """Return for each contender and number of ranks its sizes, medians and bandwidths."""
-    curves: dict[str, list[tuple[float, float, float]]] = {}
-    for ranks, results in everything.items():
-        for name, runs in results.items():
-            keys = [key for key in runs[0] if key.startswith(f"{op}/") and not key.endswith("/0")]
-            times = [(float(key.partition("/")[2]), statistics.median(run[key] for run in runs)) for key in keys]
-            curves[f"{name}, {ranks} ranks"] = [(nbytes, took, nbytes / took) for nbytes, took in times]
-    return curves
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2])
@@ -274,7 +263,6 @@ def main() -> None:
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--budget", type=float, default=0.1, help="seconds for each figure of each alternation")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path, help="an .svg with the curves of all_reduce, or of the only operation")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
@@ -298,11 +286,6 @@ def main() -> None:
         print(f"\n{ranks} ranks\n\n{table(results)}\n\n{means(results)}")
         if copies:
             print(f"\n{floor(results, copies)}")
-    if given.plot:
-        from rankwise_tools.bench.plot import write_plot
-
-        op = given.ops[0] if len(given.ops) == 1 else "all_reduce"
-        write_plot(given.plot, f"{op}, one host, float32", _curves(everything, op))
     if given.json:
         facts = {"machine": list(os.uname()), "processors": os.cpu_count(), "results": everything}
         given.json.write_text(json.dumps(facts, indent=1))

@@ -31,7 +31,6 @@ COMMANDS = {
     "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
     "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
     "secret": Command("make a job secret", "rankwise-launch"),
-    "completion": Command("what a shell needs to complete command lines", "rankwise-tools"),
 }
 
 

@@ -309,6 +309,68 @@ def engines() -> Drawing:
     return d
 
 
+def distributions() -> Drawing:
+    """The distributions: each stands on those that it requires."""
+    d = Drawing(760, 352, "The distributions: each stands on those that it requires")
+    for number, name in enumerate(("torch", "ray", "dask")):
+        d.labelled(152 + 68 * number, 24, 62, 44, BLUE, name)
+    d.labelled(484, 24, 121, 44, BLUE, "tools", "needs watch too")
+    d.labelled(615, 24, 121, 44, BLUE, "testing", "needs watch too")
+    d.labelled(24, 76, 110, 60, GREEN, "mpi", "over mpi4py")
+    d.box(144, 76, 330, 60, GREEN)
+    d.labelled(152, 84, 198, 44, PLAIN, "gloo", "one host or many")
+    d.labelled(358, 84, 108, 44, PLAIN, "nccl", "GPUs")
+    d.labelled(484, 76, 252, 60, AMBER, "launch", "rankwise run, spawn")
+    d.labelled(24, 144, 286, 48, AMBER, "watch", "who lives, who is waited for")
+    d.labelled(320, 144, 416, 48, AMBER, "stores", "TCPStore, FileStore, env://, tcp://, file://")
+    d.labelled(24, 200, 712, 44, AMBER, "network", "addresses, doors, the job secret, what launchers say")
+    d.labelled(24, 252, 490, 60, ROSE, "rankwise, the core", "calls, groups, the contract; needs NumPy and pluggy")
+    d.labelled(524, 252, 212, 60, PLAIN, "native", "compiled parts of gloo", "and of the core, if installed")
+    d.text(380, 336, "no import and no requirement goes upwards", 12, GREY)
+    return d
+
+
+def job() -> Drawing:
+    """Who talks to whom in a running job: control by the store, data between the ranks."""
+    d = Drawing(760, 330, "Who talks to whom in a job: control by the store, data between the ranks")
+    d.labelled(270, 24, 220, 56, GREEN, "store", "the launcher or rank 0 serves it")
+    for host in range(2):
+        x = 24 + 376 * host
+        d.box(x, 120, 336, 176, "#f1f5f9", "5 4")
+        d.text(x + 168, 316, f"host {host}", 12, GREY)
+        for local in range(2):
+            left = x + 16 + 156 * local
+            d.labelled(left, 134, 148, 30, AMBER, "watcher")
+            d.labelled(left, 168, 148, 46, BLUE, f"rank {2 * host + local}", "calls, works, recorder")
+            d.arrow(left + 74, 133, 300 + 50 * (2 * host + local), 81, both=True, colour=LINE)
+            d.arrow(left + 74, 215, left + 74, 247, both=True)
+        d.box(x + 16, 248, 304, 34, GREEN)
+        d.text(x + 168, 270, "one host: the board, rings, peers' memory", 12)
+    d.arrow(333, 190, 427, 190, both=True)
+    d.text(380, 232, "arrays: TCP", 11, GREY)
+    d.text(118, 60, "to begin: three arrivals", 12, GREY)
+    d.text(642, 60, "then: heartbeats, verdicts", 12, GREY)
+    return d
+
+
+def board() -> Drawing:
+    """Three ranks at the board: places for two turns each."""
+    d = Drawing(760, 250, "The board: each rank has two places for its turn, and two areas for data")
+    for rank in range(3):
+        y = 46 + 58 * rank
+        d.labelled(24, y, 110, 50, BLUE, f"rank {rank}")
+        d.arrow(135, y + 25, 187, y + 25)
+        for side, turn in enumerate(("turn 6", "turn 7") if rank < 2 else ("turn 6", "turn 5")):
+            x, fill = 188 + 280 * side, AMBER if turn == "turn 7" else GREEN
+            for number, (value, ground) in enumerate(((turn, fill), ("record", PLAIN), ("data", PLAIN))):
+                d.box(x + 88 * number, y, 84, 50, ground)
+                d.text(x + 88 * number + 42, y + 30, value, 12)
+    d.text(318, 32, "even turns", 12, GREY)
+    d.text(598, 32, "odd turns", 12, GREY)
+    d.text(380, 234, "ranks 0 and 1 have stored turn 7, and wait until rank 2 has stored it too", 12, GREY)
+    return d
+
+
 #: Each curve: its name, its colour (fit for the colour-blind), and its column in the table.
 CURVES = (
     ("rankwise-native", "#0072b2", 0),
@@ -407,7 +469,7 @@ def bandwidth() -> Drawing:
     return d
 
 
-DRAWINGS = (call, groups, lanes, collectives, machines, engines, store, latency, bandwidth)
+DRAWINGS = (call, groups, lanes, collectives, machines, engines, store, distributions, job, board, latency, bandwidth)
 
 
 def main() -> int:

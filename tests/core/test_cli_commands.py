@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import stat
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,6 @@ def test_a_distribution_brings_a_command(shell: Installing) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (7, "hello Rank\n", "")
     assert re.search(r"\n    hello +\(brought by hello_command\)\n", shell.run("--help").stdout)
     assert "did you mean hello?" in shell.run("helo").stderr
-    assert "hello" in shell.run("completion", "bash").stdout
 
 
 @pytest.mark.parametrize(
@@ -142,10 +140,9 @@ def test_a_broken_command_is_named_and_hurts_no_other(shell: Installing, source:
     told = " ".join(done.stderr.split())
     assert f"the command 'broken' of rankwise-broken 1.2.3 cannot be loaded: {said}" in told or said in told
     assert shell.run("secret", "--help").returncode == 0
-    for arguments in (["--help"], ["completion", "bash"]):
-        listed = shell.run(*arguments)
-        assert (listed.returncode, listed.stderr) == (0, "")
-        assert "broken" in listed.stdout
+    listed = shell.run("--help")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "broken" in listed.stdout
     assert "Traceback" in shell.run("broken", "--traceback").stderr
 
 
@@ -426,9 +423,9 @@ def test_the_example_is_the_program_of_the_demo() -> None:
     assert (ROOT / "examples/data_parallel.py").read_text() == program.read_text()
 
 
-def test_bench_measures_every_operation_and_draws_curves(with_gloo: Installing) -> None:
+def test_bench_measures_every_operation(with_gloo: Installing) -> None:
     plan = ["--backend", "gloo", "--sizes", "1KiB:16KiB:4", "--iterations", "2", "--warmup", "1"]
-    result = with_gloo.run("bench", "--ops", "all", *plan, "--json", "--plot", "out.svg")
+    result = with_gloo.run("bench", "--ops", "all", *plan, "--json")
     assert result.returncode == 0, result.stderr
     results = json.loads(result.stdout)["results"]
     by_op = {op: [r for r in results if r["op"] == op] for op in {r["op"] for r in results}}
@@ -436,9 +433,6 @@ def test_bench_measures_every_operation_and_draws_curves(with_gloo: Installing) 
     assert [r["nbytes"] for r in by_op["all_reduce"]] == [1024, 4096, 16384]
     assert all(r["latency_s"] >= r["fastest_s"] > 0 for r in results if r["op"] != "send_recv")
     assert all(r["algbw_bytes_per_s"] == pytest.approx(r["nbytes"] / r["latency_s"]) for r in results)
-    picture = ElementTree.parse(with_gloo.folder / "out.svg").getroot()
-    curves = picture.findall("{http://www.w3.org/2000/svg}polyline")
-    assert len(curves) == 2 * 9  # latency and bandwidth of all but the barrier
     assert result.stderr == ""
 
 
@@ -447,7 +441,6 @@ def test_bench_measures_every_operation_and_draws_curves(with_gloo: Installing) 
     [
         ("torch", ["--compare", "gloo-torch"], "comparing with gloo-torch needs torch: pip install torch"),
         ("mpi4py", ["--compare", "mpi4py"], "comparing with mpi4py needs mpi4py: pip install mpi4py"),
-        ("matplotlib", ["--plot", "out.png"], "a PNG needs matplotlib (pip install matplotlib); an SVG does not"),
     ],
 )
 def test_bench_says_what_to_install(
@@ -458,7 +451,7 @@ def test_bench_says_what_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else find(name))
     ended, _, err = run_here(capsys, "bench", "--backend", "local", *asked)
-    assert ended == 2 if library == "matplotlib" else 1
+    assert ended == 1
     assert sentence in err.replace("\n", " ")
 
 

@@ -24,7 +24,7 @@ def said(capsys, *arguments):
         (["rnu"], "there is no command 'rnu'; did you mean run?"),
         (["benhc", "-n", "2"], "there is no command 'benhc'; did you mean bench?"),
         (["train.py", "--lr", "1"], "there is no command 'train.py'; did you mean rankwise run train.py?"),
-        (["trace", ".", "--format", "torch-f"], "; did you mean torch-fr?"),
+        (["trace", ".", "--format", "perfeto"], "; did you mean perfetto?"),
         (["bench", "--ops", "all_reudce"], "cannot measure 'all_reudce'; did you mean all_reduce? There are"),
         (["zzz"], "there is no command 'zzz'\ncommands: run, demo"),
         (["doctor", "--quik"], "unrecognized arguments: --quik; did you mean --quick?"),
@@ -51,8 +51,6 @@ def said(capsys, *arguments):
         (["bench", "--warmup", "-1"], "--warmup cannot be -1"),
         (["bench", "--iterations", "0"], "at least 1 rank and 1 iteration"),
         (["bench", "-n", "0"], "at least 1 rank"),
-        (["bench", "--plot", "out.gif"], "must end in .svg or .png"),
-        (["bench", "--plot", "no-such-folder/out.svg"], "there is no folder no-such-folder"),
         (["bench", "--compare", "magic"], "cannot compare with 'magic'"),
         (["explain", "all_reduce", "--ranks", "0"], "at least 1 rank is needed"),
         *(

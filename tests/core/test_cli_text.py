@@ -17,7 +17,6 @@ from rankwise_launch.text import (
     format_seconds,
     parse_nbytes,
 )
-from rankwise_tools.bench.plot import check_plot, write_plot
 
 
 @pytest.mark.parametrize(
@@ -50,27 +49,6 @@ def test_things_are_counted_as_people_do(number, text):
 
 def test_columns_are_as_wide_as_their_widest_cell():
     assert columns([["a", "size"], ["long", "1"]], right=[1]) == "a     size\n----  ----\nlong     1"
-
-
-def test_a_plot_of_a_single_point_is_drawn(tmp_path):
-    path = tmp_path / "one.svg"
-    write_plot(path, "<one & only>", {"a < b": [(1024.0, 1e-5, 1e8)]})
-    text = path.read_text()
-    assert "&lt;one &amp; only&gt;" in text
-    assert "nan" not in text
-    assert not math.isnan(float(text.split('<circle cx="')[1].split('"')[0]))
-
-
-def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
-        check_plot(tmp_path / "x.pdf")
-
-
-def test_a_png_is_drawn_by_matplotlib(tmp_path):
-    pytest.importorskip("matplotlib")
-    check_plot(tmp_path / "x.png")
-    write_plot(tmp_path / "x.png", "x", {str(i): [(1.0, 1e-6, 1e6), (4096.0, 1e-3, 4e6)] for i in range(9)})
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 POWERS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9} | {unit: 1024.0**n for n, unit in enumerate(_UNITS)}

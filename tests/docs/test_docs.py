@@ -2,8 +2,10 @@
 
 import math
 import re
+import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,38 @@ def mean_ratio(times):
 def shown_ratios():
     table = text("performance.md").partition("| --- |")[2]
     return [[float(ratio) for ratio in re.findall(r"([\d.]+)x", line)] for line in table.splitlines() if "| `" in line]
+
+
+#: What explains the sources to developers, and names them.
+DESIGN = [DOCS / "design.md", *sorted(DOCS.glob("developers/*.md"))]
+
+
+@cache
+def tracked():
+    """Return the files of the repository, each with a mark in front of its first folder, and their folders."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git on this machine, which knows what belongs to the repository")
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    files = [f"/{name}" for name in listed.stdout.splitlines()]
+    return sorted({*files, *(f"{name.rpartition('/')[0]}/" for name in files)})
+
+
+@pytest.mark.parametrize("page", DESIGN, **IDS)
+def test_a_page_for_developers_names_files_that_are_there(page):
+    named = re.findall(r"`(?:python )?(\w[\w./-]*(?:/|\.(?:py|pyi|c|h|toml)))(?: [^`]*)?`", page.read_text())
+    named += [f"{name.replace('.', '/')}" for name in re.findall(r"`(rankwise_\w+(?:\.\w+)+)`", page.read_text())]
+    missing = [name for name in named if not any(is_named(path, name) for path in tracked())]
+    assert not missing
+
+
+def is_named(path, name):
+    """Tell whether this is the file, the folder, or the module that the page calls so."""
+    return path.endswith((f"/{name}", f"/{name}.py", f"/{name}/"))
+
+
+def test_the_design_is_a_page_of_ten_minutes():
+    assert len((DOCS / "design.md").read_bytes()) <= 15_000
 
 
 def test_where_to_change_what_names_files_that_are_there():

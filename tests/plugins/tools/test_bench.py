@@ -133,14 +133,13 @@ def test_what_is_like_the_docs_has_their_sizes() -> None:
     assert tuple(bench_command._sizes(bench_command.LIKE_DOCS)) == eval(sizes)
 
 
-def test_a_run_is_saved_drawn_and_compared(
+def test_a_run_is_saved_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("rankwise_gloo_tcp")
     monkeypatch.chdir(tmp_path)
     bench = ["bench", "--backend", "gloo", "--sizes", "8,4KiB", "--iterations", "12", "--warmup", "2"]
-    assert main([*bench, "--save", "run.json", "--plot"]) == 0
-    assert Path("rankwise-bench.svg").read_text().startswith("<svg")
+    assert main([*bench, "--save", "run.json"]) == 0
     capsys.readouterr()
     told = json.loads(Path("run.json").read_text())
     assert [len(each["batches_s"]) for each in told["results"]] == [12, 12]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import pickle
 import re
 import signal
 import subprocess
@@ -30,7 +28,6 @@ from rankwise_testing import RankPool
 from rankwise_tools.recordings.analysis import analyse, findings
 from rankwise_tools.recordings.clocks import Clock
 from rankwise_tools.recordings.records import Record, TraceError, load, parse
-from rankwise_tools.timelines import torch_fr
 from rankwise_tools.timelines.aligned import aligned
 from rankwise_tools.timelines.page import page
 from rankwise_tools.timelines.perfetto import timeline
@@ -350,8 +347,6 @@ def test_only_our_error_escapes_whatever_a_file_holds(name: str, key: str, value
         assert analyse(found)
         check(timeline(found))
         assert data_of(page(found))
-        for dump in torch_fr.dumps(found).values():
-            assert dump["version"]
 
 
 # ---------------------------------------------------------------------- the timeline
@@ -510,65 +505,6 @@ def test_what_files_say_cannot_end_the_script() -> None:
     assert "</script>" in data_of(text)["ranks"][0]["rows"][0]["ops"][0][5]
 
 
-# ---------------------------------------------------------------------- torch's analyser
-
-#: What its analyser (torch 2.13) asks of each entry, and of which type it is.
-ENTRY = {
-    **dict.fromkeys(("record_id", "pg_id", "collective_seq_id", "p2p_seq_id", "op_id", "time_created_ns"), int),
-    **dict.fromkeys(("input_sizes", "output_sizes", "input_dtypes", "output_dtypes", "frames"), list),
-    "process_group": tuple,
-    "profiling_name": str,
-    "state": str,
-    "timeout_ms": int,
-    "is_p2p": bool,
-    "retired": bool,
-}
-#: What it knows of ours.
-KNOWN = "broadcast reduce all_gather all_reduce reduce_scatter gather scatter all_to_all barrier".split()
-
-
-def check_dump(dump: Mapping[str, Any]) -> None:
-    assert re.fullmatch(r"\d+\.\d+", dump["version"])
-    for name, config in dump["pg_config"].items():
-        assert config["name"] == name
-        assert isinstance(ast.literal_eval(config["ranks"]), list)
-        assert isinstance(config["desc"], str)
-    for index, entry in enumerate(dump["entries"]):
-        assert entry["record_id"] == index
-        for field, kind in ENTRY.items():
-            assert type(entry[field]) is kind, field
-        assert entry["process_group"][0] in dump["pg_config"]
-        assert entry["state"] in ("scheduled", "started", "completed")
-        library, _, name = entry["profiling_name"].partition(":")
-        assert library == "gloo"
-        assert name in KNOWN
-        for frame in entry["frames"]:
-            assert set(frame) == {"name", "filename", "line"}
-
-
-def test_torchs_analyser_gets_the_collectives_that_all_have() -> None:
-    steps = [op("all_reduce", 0), op("broadcast", 1), message("send", 0, 1), op("all_gather", 2), op("barrier", 3)]
-    dumps = torch_fr.dumps(
-        records(told(0, *steps), told(1, *steps[1:]), told(2, *steps[:-1], op("barrier", 3, "running")))
-    )
-    for dump in dumps.values():
-        check_dump(dump)
-    names = [[e["profiling_name"] for e in dump["entries"]] for dump in dumps.values()]
-    assert names == [["gloo:broadcast", "gloo:all_gather", "gloo:barrier"]] * 3
-    gathered = dumps[0]["entries"][1]
-    assert (gathered["input_sizes"], gathered["output_sizes"]) == ([[1024]], [[3 * 1024]])
-    assert gathered["input_dtypes"] == ["Float"]
-    assert [dump["entries"][2]["state"] for dump in dumps.values()] == ["completed", "completed", "started"]
-    assert dumps[0]["entries"][0]["frames"] == [{"name": "step", "filename": "/home/me/train.py", "line": 101}]
-
-
-def test_uneven_parts_are_no_error_to_torchs_analyser_and_uneven_sums_are() -> None:
-    uneven = [told(r, op("all_gather", 0, nbytes=4 * r), op("all_reduce", 1, nbytes=4 * r)) for r in range(3)]
-    dumps = torch_fr.dumps(records(*uneven))
-    assert [dump["entries"][0]["input_sizes"] for dump in dumps.values()] == [[[2]]] * 3
-    assert [dump["entries"][1]["input_sizes"] for dump in dumps.values()] == [[[0]], [[1]], [[2]]]
-
-
 def test_each_format_has_a_command(tmp_path: Path, trace: Trace) -> None:
     write(tmp_path, *(told(rank, *late_steps(rank)) for rank in range(3)))
     for words, output in ([], "out.json"), (["--format", "perfetto"], "other.html"):
@@ -576,10 +512,6 @@ def test_each_format_has_a_command(tmp_path: Path, trace: Trace) -> None:
         check(json.loads((tmp_path / output).read_text()))
     assert trace(output="out.html")[0] == 0
     assert data_of((tmp_path / "out.html").read_text())["late"]
-    code, said, _ = trace("--format", "torch-fr", output="dumps")
-    assert (code, "torchfrtrace" in said) == (0, True)
-    for rank in range(3):
-        check_dump(pickle.loads((tmp_path / "dumps" / f"rank_{rank}").read_bytes()))
     code, _, said = trace("--format", "html")
     assert (code, "needs -o" in said) == (2, True)
 

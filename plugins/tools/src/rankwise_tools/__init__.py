@@ -1,4 +1,4 @@
-"""For looking at jobs: `top`, `trace`, `bench`, `explain`, `completion`, and exporters of figures."""
+"""For looking at jobs: `top`, `trace`, `bench`, `explain`, and exporters of figures."""
 
 from rankwise.backends import require_series
 

@@ -27,7 +27,6 @@ from rankwise_launch.toolbox import (
     pick_backend,
     said_last,
 )
-from rankwise_tools.bench.plot import check_plot, write_plot
 from rankwise_tools.bench.program import MARK
 from rankwise_tools.bench.progress import Progress
 from rankwise_tools.bench.saved import Change, changes, elsewhere, load, save, verdict
@@ -55,7 +54,7 @@ examples:
   rankwise bench --like-docs
   rankwise bench --ops all --save before.json
   rankwise bench --ops all --against before.json
-  rankwise bench -n 4 --ops all_reduce,all_gather --sizes 1KiB:64MiB:4 --plot out.svg
+  rankwise bench -n 4 --ops all_reduce,all_gather --sizes 1KiB:64MiB:4 --json > bench.json
   rankwise bench --compare gloo-torch,mpi4py --json"""
 
 
@@ -78,14 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py; installed: what there is"
     )
     parser.add_argument("--json", action="store_true", help="the results as JSON")
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        nargs="?",
-        const=Path("rankwise-bench.svg"),
-        metavar="FILE",
-        help="draw latency and bandwidth over size, as .svg or .png; default rankwise-bench.svg",
-    )
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the results, to compare with them later")
     parser.add_argument(
         "--against", type=Path, metavar="FILE", help="say what takes longer than in this saved run; then exit code 1"
@@ -93,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--like-docs",
         action="store_true",
-        help="draw and tabulate what the documentation shows: all_reduce of 8 B to 64 MiB beside what is installed",
+        help="measure what the documentation shows: all_reduce of 8 B to 64 MiB beside what is installed",
     )
 
 
@@ -101,7 +92,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     if options.like_docs:
         options.sizes, options.compare = LIKE_DOCS, options.compare or "installed"
-        options.plot = options.plot or Path("rankwise-bench.svg")
     ops, sizes = _ops(options.ops), _sizes(options.sizes)
     if options.n < 1 or (options.iterations is not None and options.iterations < 1):
         raise CommandError("at least 1 rank and 1 iteration are needed", 2)
@@ -109,11 +99,6 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"--warmup cannot be {options.warmup}; 0 leaves it out", 2)
     if "send_recv" in ops and options.n < 2:
         raise CommandError("send_recv needs 2 ranks", 2)
-    if options.plot is not None:
-        try:
-            check_plot(options.plot)
-        except ValueError as error:
-            raise CommandError(str(error), 2) from error
     then = None if options.against is None else load(options.against)
     if options.save is not None and not options.save.absolute().parent.is_dir():
         raise CommandError(f"{options.save} cannot be written: there is no folder {options.save.parent}", 2)
@@ -183,8 +168,6 @@ def _about() -> dict[str, Any]:
 
 
 def _show(options: argparse.Namespace, results: list[dict[str, Any]], found: list[Change] | None) -> None:
-    if options.plot is not None:
-        write_plot(options.plot, f"{options.n} ranks on one host", _curves(results))
     if options.json:
         told = {} if found is None else {"changes": [{**c._asdict(), "is_slower": c.is_slower} for c in found]}
         print(json.dumps({**_about(), "results": results, **told}, indent=2))
@@ -201,8 +184,6 @@ def _show(options: argparse.Namespace, results: list[dict[str, Any]], found: lis
         print(line)
     if found:
         print(f"\nagainst {options.against}:\n{verdict(found)}")
-    if options.plot is not None:
-        print(f"\ncurves in {options.plot}")
 
 
 def _ratios(results: list[dict[str, Any]]) -> Iterator[str]:
@@ -216,17 +197,6 @@ def _ratios(results: list[dict[str, Any]]) -> Iterator[str]:
             if found:
                 times = geometric_mean(found)
                 yield f"{name} takes {times:{'.0f' if times >= 100 else '.2g'}}x as long, {word}"
-
-
-def _curves(results: list[dict[str, Any]]) -> dict[str, list[tuple[float, float, float]]]:
-    curves: dict[str, list[tuple[float, float, float]]] = {}
-    for r in results:
-        if r["nbytes"]:
-            point = (r["nbytes"], r["latency_s"], r["algbw_bytes_per_s"])
-            curves.setdefault(f"{r['library']} {r['op']}", []).append(point)
-    if not curves:
-        raise CommandError("a barrier has no size to plot against", 2)
-    return curves
 
 
 def _ops(text: str) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pickle
-import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -21,16 +19,15 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 DESCRIPTION = """\
 Put together what the ranks of a job have recorded: their last operations, with the calls that made them. Each rank
 writes a file to the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis says which
-rank first made another call than the rest; timelines show it: for https://ui.perfetto.dev, as a page that any
-browser opens, or for torch's own analyser (torchfrtrace)."""
+rank first made another call than the rest; timelines show it: for https://ui.perfetto.dev, or as a page that any
+browser opens."""
 
 EXAMPLES = """\
 examples:
   RANKWISE_TRACE_DIR=/tmp/records rankwise run -n 4 train.py
   rankwise trace /tmp/records --analyse
   rankwise trace /tmp/records -o trace.json
-  rankwise trace /tmp/records -o trace.html
-  rankwise trace /tmp/records --format torch-fr -o /tmp/dumps && torchfrtrace /tmp/dumps"""
+  rankwise trace /tmp/records -o trace.html"""
 
 _WIDTH = 100
 #: What the end of a name says about the format, where nothing else does.
@@ -40,7 +37,7 @@ _ENDINGS = {".html": "html", ".htm": "html"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("folder", metavar="DIR", help="where the ranks have written rank0.json and so on")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there; for torch-fr to this folder")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there")
     kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
     parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
     parser.add_argument("--analyse", action="store_true", help="which rank made another call; the default without -o")
@@ -108,29 +105,11 @@ def _html(worlds: _Worlds, path: str) -> str:
     return f"{count} operations of {_ranks(worlds)} are in {where}; any browser opens it."
 
 
-def _torch_fr(worlds: _Worlds, path: str) -> str:
-    from urllib.parse import quote
-
-    from rankwise_tools.timelines.torch_fr import dumps
-
-    folders = []
-    for records in worlds:
-        name = next(iter(records.values())).outside
-        folders.append(os.path.abspath(os.path.join(path, f"group {quote(name, safe='')}") if name else path))
-        os.makedirs(folders[-1], exist_ok=True)
-        for rank, dump in dumps(records).items():
-            with open(os.path.join(folders[-1], f"rank_{rank}"), "wb") as file:
-                pickle.dump(dump, file)
-    commands = "; ".join(f"`torchfrtrace {shlex.quote(folder)}` reads them" for folder in folders)
-    return f"The collectives of {_ranks(worlds)} are in {os.path.abspath(path)}; {commands}."
-
-
 def _ranks(worlds: _Worlds) -> str:
     return counted(sum(map(len, worlds)), "rank")
 
 
 _WRITERS: dict[str, Callable[[_Worlds, str], str]] = {
     "perfetto": _perfetto,
-    "torch-fr": _torch_fr,
     "html": _html,
 }

@@ -1,1 +1,1 @@
-"""What `rankwise bench` is made of: libraries, the program of each rank, saved runs, plots, and a bar of progress."""
+"""What `rankwise bench` is made of: libraries, the program of each rank, saved runs, and a bar of progress."""

@@ -1,1 +1,1 @@
-"""The records of all ranks as pictures of time: for Perfetto, for torch's analyser, and as a page of its own."""
+"""The records of all ranks as pictures of time: for Perfetto, and as a page of its own."""
