@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from tests.command_line import Launcher
 
 import rankwise
+from rankwise_launch import preloading
+from rankwise_launch.config import LaunchError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -239,3 +242,32 @@ def test_spawn_preloads_for_the_fork_server_alone() -> None:
         rankwise.spawn(print, preload=["json"])
     with pytest.raises(ValueError, match="not 'json'"):
         rankwise.spawn(print, start_method="forkserver", preload="json")
+
+
+@pytest.mark.parametrize("read_nbytes", [0, 2, 4, 9])
+def test_an_interrupt_within_an_answer_leaves_nobody_waiting_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read_nbytes: int
+) -> None:
+    """What is left of the answer would be taken for the next: its length for that of a long one that never comes."""
+
+    def interrupted(line: socket.socket, most_descriptors: int) -> Any:
+        if read_nbytes:
+            line.recv(read_nbytes)
+        raise KeyboardInterrupt
+
+    with preloading.Preloaded([], dict(os.environ), str(tmp_path)) as preloaded:
+        code = "import time; time.sleep(600)"
+        (tmp_path / "sleeping.py").write_text(code)
+        forked = preloaded.fork(["sleeping"], {**os.environ, "PYTHONPATH": str(tmp_path)}, None)
+        with monkeypatch.context() as patch:
+            patch.setattr(preloading, "read", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                forked.poll()
+        assert not preloaded.is_ready()
+        os.kill(forked.pid, signal.SIGKILL)
+        assert forked.wait() is None  # nobody knows, and nobody waits
+        with pytest.raises(LaunchError, match="interrupt"):
+            preloaded.fork(["sleeping"], dict(os.environ), None)
+        for stream in (forked.stdout, forked.stderr):
+            assert stream is not None
+            stream.close()

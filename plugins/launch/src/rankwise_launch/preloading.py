@@ -186,6 +186,9 @@ class Preloaded:
         return code
 
     def _talk(self, order: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        if self._asked:  # an interrupt has left an answer unread, or a question unsaid: what comes next fits nothing
+            text = "an interrupt broke off what was said to the process that ranks are forked from"
+            raise LaunchError(ExitCode.CANNOT_START, text)
         data = json.dumps(order).encode()
         answer, self._asked = None, True
         with suppress(OSError):
