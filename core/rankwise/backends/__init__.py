@@ -31,6 +31,7 @@ from rankwise.backends.communicator import Communicator, Gauges, Watch
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec, Check, Explanation, Runtime, Stage
 from rankwise.backends.fast_calls import Caller, Shortcuts
+from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import (
     RAW,
     Array,
@@ -185,6 +186,7 @@ __all__ = [
     "dtype_text",
     "seconds",
     "too_long",
+    "whole_number",
     "wrong_dtype",
     # comparing what the ranks call
     "Fingerprint",
