@@ -46,7 +46,7 @@ def test_what_is_no_time_out_is_refused(given: Any, error: type[Exception], said
 
 @pytest.mark.parametrize("given", [1.5, True, "2", float("nan"), None, np.ones(3)])
 def test_what_is_no_whole_number_is_refused(given: Any) -> None:
-    with pytest.raises(TypeError, match="^ranks must be a whole number, not "):
+    with pytest.raises(TypeError, match=r"^ranks must be a whole number, not "):
         whole_number(given, "ranks")
 
 
