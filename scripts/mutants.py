@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.util import cache_from_source
+from importlib.util import cache_from_source, find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,7 +180,8 @@ class Copy:
         self._root = root
         shutil.copytree(".", root, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
         self._command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        paths = [root, root / "core", *root.glob("plugins/*/src")]  # before what is installed
+        packages = [path.parent for path in root.glob("plugins/*/src/*/__init__.py") if find_spec(path.parent.name)]
+        paths = [root, root / "core", *(path.parent for path in packages)]  # before what is installed
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
     def end_with(self, mutant: Mutant, limit_s: float) -> str:
