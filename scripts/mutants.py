@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 #: row those of `core/rankwise/NAME` begin with its name, and those of a plugin are in its folder of `tests/plugins`.
 TESTS = {
     "core/rankwise/basics/ending": "ending work_futures work",
+    "core/rankwise/basics/reduce_op": "reduce_op capability check derived",
     "core/rankwise/basics": "deadline errors arrays arguments_matrix ending work_futures work",
     "core/rankwise/calls": "check calling several_arrays overlap arrays work arguments_matrix groups",
     "core/rankwise/collective/issue_order": "issue_order ending work_futures work",
