@@ -1,15 +1,22 @@
-"""Ranks that are interrupted, stopped or killed while an encrypted group begins, and connects for its first calls."""
+"""Ranks that are interrupted, stopped or killed while an encrypted group begins, and connects for its first calls.
+
+A beginning takes some 50 ms, and ten times as long on a busy machine. So the moment is a number of calls of functions
+that the rank has made, as many as a beginning has that nobody disturbs; the rank says when it has come there.
+"""
 
 from __future__ import annotations
 
 import random
 import secrets
 import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from itertools import count
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -25,8 +32,9 @@ __all__ = ["begun"]
 
 #: After how long a rank gives up the handshake of an incoming connection, and for how long one is stopped.
 _PATIENCE_S, _STOPPED_S = 0.5, (0.05, 2.0)
-#: After which word of a rank, and within how long, it is hurt: as ranks meet, and as they connect.
-_MOMENTS_S = (("starts", 0.8), ("has met", 0.03), ("has met", 0.1))
+#: At which call of functions in a part of its beginning each rank is to be hurt.
+_Moments = Mapping[int, Mapping[str, int]]
+_PARTS = ("meeting", "connecting")
 #: The time-out of the group, that of the next one, and after how long a job has to be done. A rank that is interrupted
 #: before it has met the others is waited for: nobody knows of it, and its process lives.
 _TIMEOUT_S = {"interrupted": 5.0, "stopped": 30.0, "killed": 5.0}
@@ -36,8 +44,10 @@ _SIGNALS = {"interrupted": signal.SIGINT, "stopped": signal.SIGSTOP, "killed": s
 
 def begun(trials: int, seed: int) -> Iterator[Case]:
     """Hurt a rank in each way as a group begins; yield what becomes of that group, and of the next one."""
-    with suppress(ImportError):  # not in any rank's time
-        import_module("cryptography.x509")
+    for name in _undisturbed(2)[0]["modules"]:  # not in any rank's time
+        with suppress(ImportError):
+            import_module(name)
+    _undisturbed.cache_clear()
     for how in _SIGNALS:
         for trial in range(trials):
             yield partial(_hurt, how, random.Random(f"{seed} {how} {trial}"))
@@ -46,13 +56,13 @@ def begun(trials: int, seed: int) -> Iterator[Case]:
 def _hurt(how: str, chance: random.Random) -> dict[str, Any]:
     size = chance.choice((2, 3))
     victim, stopped_s = chance.randrange(size), chance.uniform(*_STOPPED_S)
-    word, within_s = chance.choice(_MOMENTS_S)
-    with _secret() as secret, _deaf():
-        env = {"RANKWISE_GLOO_INTEGRITY": "encrypted", "RANKWISE_SECRET_FILE": secret}
-        again = "" if how == "killed" else f"tcp://127.0.0.1:{free_port()}"
-        with Job(size, partial(_again, size, again), env=env, begin=partial(_first, _TIMEOUT_S[how])) as job:
-            job.wait_for(word, [victim])
-            time.sleep(chance.uniform(0, within_s))
+    part = chance.choice(_PARTS)
+    moments = {victim: {part: chance.randrange(_undisturbed(size)[victim][part])}}
+    again = "" if how == "killed" else f"tcp://127.0.0.1:{free_port()}"
+    with _encrypted() as env, _deaf():
+        begin = partial(_first, _TIMEOUT_S[how], moments)
+        with Job(size, partial(_again, size, again), env=env, begin=begin) as job:
+            job.wait_for("now", [victim])
             at = job.signal(victim, _SIGNALS[how])
             if how == "stopped":
                 time.sleep(stopped_s)
@@ -70,12 +80,20 @@ def _hurt(how: str, chance: random.Random) -> dict[str, Any]:
     }
 
 
+@cache
+def _undisturbed(size: int) -> list[dict[str, Any]]:
+    """Return what the ranks have told of a beginning: how many calls each of its parts has, and what was imported."""
+    with _encrypted() as env, Job(size, partial(_again, size, ""), env=env, begin=partial(_first, _AGAIN_S, {})) as job:
+        job.finish(_DONE_S)
+    return [{word: told for line in lines for word, told in line.items()} for lines in job.told]
+
+
 @contextmanager
-def _secret() -> Iterator[str]:
+def _encrypted() -> Iterator[dict[str, str]]:
     with NamedTemporaryFile("w") as file:  # which nobody else may read
         file.write(secrets.token_hex(32))
         file.flush()
-        yield file.name
+        yield {"RANKWISE_GLOO_INTEGRITY": "encrypted", "RANKWISE_SECRET_FILE": file.name}
 
 
 @contextmanager
@@ -88,19 +106,38 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _first(timeout_s: float, rank: int, size: int, port: int) -> None:
-    """Begin a group and make its first calls, until something is heard."""
+@contextmanager
+def _counted(part: str, at: int = -1) -> Iterator[None]:
+    """Count the calls of functions in the block, in all its threads; say when it is at one, and how many there were."""
+    calls = count()
+
+    def called(*_: Any) -> None:
+        if next(calls) == at:
+            say(now=True)
+
+    threading.setprofile(called)
+    sys.setprofile(called)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    say(**{part: next(calls)})
+
+
+def _first(timeout_s: float, moments: _Moments, rank: int, size: int, port: int) -> None:
+    """Begin a group and make its first calls, until something is heard; say when this rank is at its moment."""
     cards.machine = lambda: (f"host {rank}", f"host {rank}")
     doors.PATIENCE_S = _PATIENCE_S
     heard = "right"
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        _calls(rank, size, f"tcp://127.0.0.1:{port}", timeout_s)
+        _calls(rank, size, f"tcp://127.0.0.1:{port}", timeout_s, moments.get(rank, {}))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except (KeyboardInterrupt, DistError) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         heard = f"{type(error).__name__}: {error}"
-    say(first=heard)
+    say(first=heard, modules=[*sys.modules])
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -113,14 +150,14 @@ def _again(size: int, where: str, rank: int) -> None:
     say(fine=True)
 
 
-def _calls(rank: int, size: int, where: str, timeout_s: float) -> None:
-    say(starts=True)
-    dist.init_process_group("gloo", where, timeout_s, size, rank)
-    say(**{"has met": True})
+def _calls(rank: int, size: int, where: str, timeout_s: float, moments: Mapping[str, int] = {}) -> None:
+    with _counted("meeting", moments.get("meeting", -1)):
+        dist.init_process_group("gloo", where, timeout_s, size, rank)
     array = np.ones(3)
-    coming: Any = dist.irecv(got := np.zeros(3), (rank - 1) % size)
-    dist.send(array, (rank + 1) % size)
-    coming.wait()
-    dist.all_reduce(array)
+    with _counted("connecting", moments.get("connecting", -1)):
+        coming: Any = dist.irecv(got := np.zeros(3), (rank - 1) % size)
+        dist.send(array, (rank + 1) % size)
+        coming.wait()
+        dist.all_reduce(array)
     if array.tolist() != [size] * 3 or got.tolist() != [1] * 3:
         raise AssertionError(f"{array} and {got} are wrong")

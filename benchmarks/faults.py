@@ -215,7 +215,7 @@ def judge_parted(found: Found, patience: float) -> tuple[Rows, bool]:
 
 
 def judge_begun(found: Found, patience: float) -> tuple[Rows, bool]:
-    """Tell whether a group was lost all of whose ranks live, or a rank stood still."""
+    """Tell whether a group was lost all of whose ranks live, or a rank stood still; most must be hurt in time."""
     rows: Rows = []
     good = True
     for how in dict.fromkeys(one["how"] for one in found):
@@ -223,7 +223,7 @@ def judge_begun(found: Found, patience: float) -> tuple[Rows, bool]:
         late = len(some) - sum(one["in_time"] for one in some)
         lost = sum(not one["fine"] or (how == "stopped" and not one["whole"]) for one in some)
         stuck = sum(not one["ended"] for one in some)
-        good = good and not lost and not stuck
+        good = good and not lost and not stuck and 4 * late <= len(some)
         goal = {"stopped": "the group begins", "interrupted": "the next group begins", "killed": "the others go on"}
         told = f"{lost} lost, {stuck} stand still; {late} were hurt too late"
         rows.append((f"a rank of an encrypted group is {how} as it begins, {len(some)} trials", goal[how], told))

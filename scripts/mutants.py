@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.util import cache_from_source
+from importlib.util import cache_from_source, find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 #: row those of `core/rankwise/NAME` begin with its name, and those of a plugin are in its folder of `tests/plugins`.
 TESTS = {
     "core/rankwise/basics/ending": "ending work_futures work",
+    "core/rankwise/basics/reduce_op": "reduce_op capability check derived",
     "core/rankwise/basics": "deadline errors arrays arguments_matrix ending work_futures work",
     "core/rankwise/calls": "check calling several_arrays overlap arrays work arguments_matrix groups",
     "core/rankwise/collective/issue_order": "issue_order ending work_futures work",
@@ -180,7 +181,8 @@ class Copy:
         self._root = root
         shutil.copytree(".", root, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
         self._command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        paths = [root, root / "core", *root.glob("plugins/*/src")]  # before what is installed
+        packages = [path.parent for path in root.glob("plugins/*/src/*/__init__.py") if find_spec(path.parent.name)]
+        paths = [root, root / "core", *(path.parent for path in packages)]  # before what is installed
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
     def end_with(self, mutant: Mutant, limit_s: float) -> str:

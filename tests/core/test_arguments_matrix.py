@@ -6,9 +6,11 @@ have made the call, and ended it.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.backends import MAX_TAG
+from rankwise.basics.arguments import name_argument, require
 
 PATIENCE_S = 20.0
 
@@ -175,6 +178,42 @@ def what_is_wrong(call: str, arguments: list[str], ranks: list[tuple[str, str]])
     return ""
 
 
+def test_the_sentence_names_the_rank_where_it_is_known() -> None:
+    def wrong() -> None:
+        with pytest.raises(TypeError, match=rf"^broadcast on rank {dist.get_rank()}: src must be an integer rank"):
+            dist.broadcast(one(), src="abc")  # type: ignore[arg-type]
+
+    run_local(2, wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [(1, True), (0.5, True), (timedelta(1), True), (None, True), (True, False), ("1", False), (one(), False)],
+)
+def test_a_time_out_of_another_kind_is_refused_by_its_name(given: Any, fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(TypeError, match="timeout must be a number of seconds, a datetime"):
+        require(timeout=given)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_renamed"),
+    [(TypeError, True), (ValueError, True), (UnicodeError, False), (KeyError, False), (dist.DistStoreError, False)],
+)
+@pytest.mark.parametrize("is_public", [True, False])
+def test_errors_of_public_calls_name_them_if_they_are_of_pythons_own(
+    error: type[Exception], is_renamed: bool, is_public: bool
+) -> None:
+    def call() -> None:
+        name_argument(told, sys._getframe())
+
+    def _call() -> None:
+        name_argument(told, sys._getframe())
+
+    told = error("deep inside")
+    (call if is_public else _call)()
+    assert told.args == ("call: deep inside" if is_renamed and is_public else "deep inside",)
+
+
 @pytest.mark.parametrize(("tag", "travels"), [(0, True), (MAX_TAG, True), (-1, False), (MAX_TAG + 1, False)])
 def test_messages_have_any_tag_up_to_the_highest(tag: int, travels: bool) -> None:
     run_local(2, lambda: exchange(tag, travels))
@@ -182,7 +221,7 @@ def test_messages_have_any_tag_up_to_the_highest(tag: int, travels: bool) -> Non
 
 def exchange(tag: int, travels: bool) -> None:
     array = np.full(3, float(dist.get_rank()))
-    meet = contextlib.nullcontext() if travels else pytest.raises(ValueError, match=f"tag is {tag}, but must be from 0")
+    meet = nullcontext() if travels else pytest.raises(ValueError, match=f"tag is {tag}, but must be from 0")
     with meet:
         dist.recv(array, 0, tag=tag) if dist.get_rank() else dist.send(array, 1, tag=tag)
     assert array[0] == (0 if travels else dist.get_rank())

@@ -75,7 +75,8 @@ def test_a_copy_stands_for_an_array_only_if_each_element_has_a_place_of_its_own(
             refused("share their memory", check.output_array, group(), "broadcast", "tensor", array)
     assert taken > 500
     whole = np.zeros((4, 5, 6))
-    for array in (whole.T, whole[::2, 1:3, ::-3], whole[::-1], whole[:, :, 0], whole[:, ::4].transpose(1, 2, 0)):
+    views = [whole.T, whole[::2, 1:3, ::-3], whole[::-1], whole[:, :, 0], whole[:, ::4].transpose(1, 2, 0)]
+    for array in (*views, whole[:, ::2, np.newaxis]):  # the stride of one that is alone leads nowhere
         assert check._is_distinct(array)
 
 

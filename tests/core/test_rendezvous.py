@@ -184,6 +184,24 @@ def test_a_host_that_does_not_come_up_is_waited_for_until_the_time_out() -> None
         next(rendezvous(f"tcp://127.0.0.1:{free_port()}", 1, 2, timeout=LEEWAY_S))
 
 
+def test_what_a_process_loads_first_is_in_nobodys_time_out() -> None:
+    program = f"""
+import sys, time
+from rankwise.meeting.rendezvous import rendezvous
+
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name in ("zmq", "msgpack"):
+            time.sleep({2 * LEEWAY_S})
+
+sys.meta_path.insert(0, Slow())
+next(rendezvous("tcp://127.0.0.1:{free_port()}", 1, 2, timeout={LEEWAY_S}))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert "DistTimeoutError" in ran.stderr
+    assert "nobody listens there" in ran.stderr
+
+
 def test_a_second_job_with_the_same_file_is_told_so(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/meet"
     stores = [meet(url, rank, 2)[0] for rank in range(2)]

@@ -50,8 +50,9 @@ def test_a_failed_work_raises_its_error_anew_each_time():
     assert error.__traceback__ is None
     assert work.is_completed()
     assert not work.is_success()
-    with pytest.raises(DistBackendError):
-        work.result()
+    for ask in (work.result, work.synchronize):
+        with pytest.raises(DistBackendError):
+            ask()
 
 
 def test_a_wait_that_times_out_may_be_repeated():
@@ -104,6 +105,32 @@ def test_the_caller_sees_its_own_buffers_and_global_ranks():
     assert work.result() is future.result(PATIENCE_S) is buffer
     assert called == [work]
     work.synchronize()
+
+
+@pytest.mark.parametrize("ask", ["wait", "result", "synchronize", "exception", "is_completed", "is_success"])
+def test_whoever_looks_at_a_work_tells_of_its_end_once(ask):
+    inner, noted = FutureWork(), []
+    work = BoundWork(inner, None, (), noted.append)
+    inner.succeed()
+    for _ in range(2):
+        getattr(work, ask)()
+        assert noted == [None]
+
+
+@pytest.mark.parametrize("ask", ["wait", "result", "synchronize", "source_rank", "get_future", "add_done_callback"])
+def test_what_a_work_raises_ends_the_call_as_every_error_does(ask):
+    class Failed(FutureWork):
+        def add_done_callback(self, callback):
+            raise DistBackendError("broken")
+
+        def source_rank(self):
+            raise DistBackendError("broken")
+
+    inner, ended, given = Failed(), [], [print] if ask == "add_done_callback" else []
+    inner.fail(DistBackendError("broken"))
+    with pytest.raises(DistBackendError, match="broken") as caught:
+        getattr(BoundWork(inner, None, (), broken=ended.append), ask)(*given)
+    assert set(ended) == {caught.value}
 
 
 def test_the_future_of_a_failed_work_fails():

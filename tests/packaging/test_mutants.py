@@ -46,6 +46,16 @@ def test_tests_that_fail_by_themselves_show_nothing(tmp_path):
     assert (done.returncode, done.stderr) == (2, "the tests fail without a mutant\n")
 
 
+def test_what_needs_an_environment_of_its_own_is_not_found(tmp_path):
+    package = tmp_path / "plugins/absent/src/rankwise_absent"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (tmp_path / "conftest.py").write_text(
+        "import importlib.util\nassert not importlib.util.find_spec('rankwise_absent')"
+    )
+    assert "1 killed" in run(tmp_path, 2).stdout
+
+
 @pytest.mark.parametrize(
     ("code", "mutants"),
     [

@@ -40,6 +40,7 @@ from rankwise.backends.declaration import (
     Stage,
 )
 from rankwise.backends.fast_calls import Caller, Shortcuts
+from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import (
     RAW,
     Array,
@@ -187,6 +188,7 @@ __all__ = [
     "dtype_text",
     "seconds",
     "too_long",
+    "whole_number",
     "wrong_dtype",
     # comparing what the ranks call
     "Fingerprint",

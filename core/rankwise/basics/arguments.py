@@ -6,6 +6,7 @@ and what to give. Calls check beforehand what would be noticed too late, or on s
 
 from __future__ import annotations
 
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown"]
+__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown", "whole_number"]
 
 
 def is_flag(value: Any) -> bool:
@@ -26,6 +27,29 @@ def is_flag(value: Any) -> bool:
 def is_integer(value: Any) -> bool:
     """Tell whether a value is an integer, of whatever library, and no bool."""
     return hasattr(value, "__index__") and not isinstance(value, (bool, type)) and not getattr(value, "shape", ())
+
+
+def whole_number(value: Any, name: str, least: int = 0) -> int:
+    """Return an argument that is a whole number.
+
+    Args:
+        value: What was given.
+        name: What the argument is called.
+        least: What it must not be less than.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: It is less.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be a whole number, not {shown(value)}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    return number
 
 
 class _Kind(NamedTuple):

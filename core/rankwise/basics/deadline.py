@@ -16,8 +16,12 @@ Timeout = float | timedelta
 _FOREVER_S = 1e9
 
 
-def seconds(timeout: Timeout) -> float:
+def seconds(timeout: Timeout, name: str = "timeout") -> float:
     """Return a time-out in seconds.
+
+    Args:
+        timeout: The time-out.
+        name: What the caller's argument is called.
 
     Raises:
         TypeError: It is neither a number nor a `timedelta`.
@@ -26,13 +30,13 @@ def seconds(timeout: Timeout) -> float:
     if isinstance(timeout, timedelta):
         value = timeout.total_seconds()
     elif isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a datetime.timedelta or a number of seconds, not {shown(timeout)}")
+        raise TypeError(f"{name} must be a datetime.timedelta or a number of seconds, not {shown(timeout)}")
     else:
         value = float(timeout)
     if math.isnan(value):
-        raise ValueError("timeout must be a number of seconds, not nan")
+        raise ValueError(f"{name} must be a number of seconds, not nan")
     if value < 0:
-        raise ValueError(f"timeout must not be negative, got {timeout!r}")
+        raise ValueError(f"{name} must not be negative, got {timeout!r}")
     return min(value, _FOREVER_S)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from distributed import Client, Event, LocalCluster
+from distributed import Client, Event, LocalCluster, get_worker
 
 import rankwise as dist
 import rankwise_dask
+from rankwise_dask import replies
 
 # Workers know nothing of this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -176,6 +177,40 @@ def test_a_stopped_worker_keeps_nobody_from_the_error(small: tuple[LocalCluster,
         assert caught.value.rank == 1
     finally:
         os.kill(stopped, signal.SIGCONT)
+
+
+class Stops:
+    """An argument that stops the process which it comes to, if its worker has this name."""
+
+    def __init__(self, name: int) -> None:
+        self.name = name
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if get_worker().name == state["name"]:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("small", [3], indirect=True)
+@pytest.mark.parametrize("stage", ["before it keeps a seat", "before it has come to the others"])
+def test_a_worker_that_is_stopped_before_the_ranks_meet_is_named(
+    small: tuple[LocalCluster, Client], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    monkeypatch.setattr(replies, "_SILENT_S", 1.0)
+    client = small[1]
+    process = on_workers(client)[1]
+    began = time.monotonic()
+    try:
+        if stage == "before it keeps a seat":
+            os.kill(process, signal.SIGSTOP)
+            with pytest.raises(RuntimeError, match=r"keep no seat: .* is stopped by a signal"):
+                rankwise_dask.run(client, total, workers=[0, 1, 2], placement_timeout=0)
+        else:
+            with pytest.raises(dist.PeerDiedError, match="is stopped by a signal") as caught:
+                rankwise_dask.run(client, lambda group, _: total(group), Stops(1), workers=[0, 1, 2])
+            assert caught.value.rank == 1
+        assert time.monotonic() - began < PATIENCE_S / 2
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def on_workers(client: Client) -> dict[Any, int]:

@@ -22,8 +22,9 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[RankPool]:
         yield pool
 
 
-def test_an_operation_that_stands_still_is_told_of_once_and_then_goes_on(ranks: RankPool) -> None:
-    waiting, late, other = ranks.run(programs.standing_still)
+@pytest.mark.parametrize("leaving", [False, True], ids=["called", "left"])
+def test_an_operation_that_stands_still_is_told_of_once_and_then_goes_on(ranks: RankPool, leaving: bool) -> None:
+    waiting, late, other = ranks.run(programs.standing_still, leaving)
     assert late == []
     for records in (waiting, other):
         assert len(records) == 1, records

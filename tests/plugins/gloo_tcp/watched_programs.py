@@ -21,13 +21,13 @@ def begin(timeout_s: float = 30.0) -> int:
     return dist.get_rank()
 
 
-def standing_still() -> list[str]:
-    """Let rank 1 keep the others waiting, and return what was logged meanwhile."""
+def standing_still(leaving: bool) -> list[str]:
+    """Let rank 1 keep the others waiting, who may be leaving; return what was logged meanwhile."""
     rank = begin()
     with logged() as records:
         if rank == 1:
             time.sleep(1.5)
-        dist.barrier()
+        dist.barrier(async_op=leaving)
         dist.destroy_process_group()
     return records
 

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.threads import at_once
 
@@ -60,6 +60,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(json_values)
 def test_only_our_error_escapes_from_what_others_write(content: object) -> None:
     with suppress(ProtocolError):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from distributed import Client
 
-from rankwise.backends import Timeout, seconds
+from rankwise.backends import Timeout, seconds, whole_number
 
-__all__ = ["Terms", "client_of", "judged", "wanted", "whole"]
+__all__ = ["Terms", "client_of", "judged", "wanted"]
 
 
 class Terms(NamedTuple):
@@ -33,8 +32,8 @@ def judged(function: Any, backend: Any, timeout: Timeout, retries: Any = 0, plac
         raise TypeError(f"function must be callable, not {function!r:.100}")
     if not isinstance(backend, str):
         raise TypeError(f"backend must be a string, not {backend!r:.100}")
-    times = _seconds("timeout", timeout), whole("retries", retries), _seconds("placement_timeout", placement_timeout)
-    return Terms(backend, *times)
+    placement_s = seconds(placement_timeout, "placement_timeout")
+    return Terms(backend, seconds(timeout), whole_number(retries, "retries"), placement_s)
 
 
 def client_of(client: Any) -> Client:
@@ -61,30 +60,10 @@ def wanted(workers: Any) -> int | list[Any] | None:
     if workers is None:
         return None
     if isinstance(workers, (str, bytes)) or not isinstance(workers, Sequence):
-        return whole("workers", workers, 1)
+        return whole_number(workers, "workers", 1)
     named = list(workers)
     if not named:
         raise ValueError("workers must be at least one")
     if len(set(map(str, named))) < len(named):
         raise ValueError("workers: one is named twice")
     return named
-
-
-def whole(name: str, value: Any, least: int = 0) -> int:
-    """Return a whole number that is not less than `least`."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"{name} must be a whole number, not {value!r:.100}")
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}")
-    return number
-
-
-def _seconds(name: str, value: Any) -> float:
-    try:
-        return seconds(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None

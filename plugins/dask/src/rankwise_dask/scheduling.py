@@ -8,18 +8,17 @@ told here, too, that their workers are busy, and how many are waited for.
 from __future__ import annotations
 
 import asyncio
-import pickle
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from functools import wraps
 from typing import Any
 
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.protocol.serialize import Serialized, deserialize
 
 from rankwise_dask import seats
 from rankwise_dask.orders import Address, Order, Outcome, Work
+from rankwise_dask.replies import Function, Replies, returned
 
 __all__ = ["LAST_WORDS_S", "Absent", "Refused", "cancel", "enroll", "perform", "withdraw"]
 
@@ -67,9 +66,7 @@ class Gangs(SchedulerPlugin):  # type: ignore[misc]
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         """Tell all ranks whose gang has lost one."""
         for order in [order for order in self.orders.values() if worker in order.places]:
-            cause = f"Dask has lost its worker {worker}"
-            scheduler.log_event(_TOPIC, {"action": "lost", "gang": order.token, "worker": worker})
-            self._begin(_broadcast(scheduler, order, seats.report, order.places[worker], cause))
+            self.tell_of_loss(order, worker, f"Dask has lost its worker {worker}")
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the gangs that nobody waits for."""
@@ -92,6 +89,11 @@ class Gangs(SchedulerPlugin):  # type: ignore[misc]
         if not self.orders:
             self._begin(self._keep_awake())
         self.orders[order.token] = order
+
+    def tell_of_loss(self, order: Order, worker: str, cause: str) -> None:
+        """Tell all ranks of a gang that a worker is lost."""
+        self._scheduler.log_event(_TOPIC, {"action": "lost", "gang": order.token, "worker": worker})
+        self._begin(_broadcast(self._scheduler, order, seats.report, order.places[worker], cause))
 
     def let_go(self, token: str, silent: Collection[str]) -> None:
         """End what workers have of a gang that need not answer."""
@@ -147,7 +149,7 @@ async def _seated(scheduler: Scheduler, draft: Order, wanted: int | list[Any] | 
         kind = Absent if all(isinstance(reply, OSError) for reply in wrong.values()) else Refused
         raise kind(f"rankwise: {len(wrong)} of {len(order.places)} workers keep no seat: {_why(wrong)}")
     scheduler.log_event(_TOPIC, {"action": "begins", "gang": order.token, "workers": list(order.places)})
-    place = next(place for place in map(_value, replies.values()) if place is not None)
+    place = next(place for place in map(returned, replies.values()) if place is not None)
     return order, Address(*place)
 
 
@@ -160,17 +162,19 @@ async def perform(
     """
     gangs = _gangs(dask_scheduler)
     order = gangs.orders[token]
-    calls = _calls(dask_scheduler, order, seats.start, token, work, place)
-    pending, told, until = set(calls.values()), {}, float("inf")
-    while pending and time.monotonic() < until:
-        left_s = None if until == float("inf") else until - time.monotonic()
-        _, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        told = {address: _outcome(call.result()) for address, call in calls.items() if call.done()}
+    replies = Replies(dask_scheduler, order.places, seats.start, token, work, place)
+    told: dict[str, Outcome | BaseException] = {}
+    dead: set[int | None] = set()
+    until = float("inf")
+    while time.monotonic() < until and any(order.places[address] not in dead for address in replies.missing):
+        await replies.more(until)
+        for address in replies.stopped - told.keys():
+            gangs.tell_of_loss(order, address, f"the process of Dask's worker {address} is stopped by a signal")
+        told = {address: _outcome(reply) for address, reply in replies.come.items()}
         if until == float("inf") and any(not isinstance(o, Outcome) or o.failed for o in told.values()):
             until = time.monotonic() + LAST_WORDS_S
         dead = {outcome.dead for outcome in told.values() if isinstance(outcome, Outcome)}
-        pending -= {call for address, call in calls.items() if order.places[address] in dead}
-    gangs.let_go(token, [address for address in calls if address not in told])
+    gangs.let_go(token, replies.missing | replies.stopped)
     return told
 
 
@@ -216,49 +220,23 @@ def _choose(scheduler: Scheduler, wanted: int | list[Any] | None) -> list[str]:
     return addresses
 
 
-def _calls(
-    scheduler: Scheduler, order: Order, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any
-) -> dict[str, asyncio.Task[Any]]:
-    """Begin to call a function of `seats` on all workers of a gang."""
-    message = {"op": "run", "function": pickle.dumps(function), "args": pickle.dumps(args), "wait": True}
-    return {address: asyncio.ensure_future(_call(scheduler, address, message)) for address in order.places}
-
-
-async def _call(scheduler: Scheduler, address: str, message: dict[str, Any]) -> Any:
-    """Return a worker's reply, or the exception that it does not come for."""
-    if address not in scheduler.workers:
-        return ConnectionError(f"{address} has left the cluster")
-    replies = await scheduler.broadcast(msg=message, workers=[address], on_error="return")
-    return replies[address]
-
-
 async def _broadcast(
     scheduler: Scheduler,
     order: Order,
-    function: Callable[..., Coroutine[Any, Any, Any]],
+    function: Function,
     *args: Any,
     limit_s: float = LAST_WORDS_S,
 ) -> dict[str, Any]:
     """Call a function of `seats` on all workers of a gang; those that do not answer in time may do so later."""
     whole = (order,) if function is seats.reserve else (order.token, *args)
-    calls = _calls(scheduler, order, function, *whole)
-    if calls:
-        await asyncio.wait(calls.values(), timeout=limit_s)
-    late = TimeoutError(f"no answer within {limit_s:g} s")
-    return {address: call.result() if call.done() else late for address, call in calls.items()}
+    return await Replies(scheduler, order.places, function, *whole).within(limit_s)
 
 
 def _outcome(reply: Any) -> Outcome | BaseException:
     """Return how a rank has ended, by its worker's reply."""
     if not isinstance(reply, dict):
         return reply  # type: ignore[no-any-return]
-    return _value(reply) if reply.get("status") == "OK" else RuntimeError(_said(reply))
-
-
-def _value(reply: dict[str, Any]) -> Any:
-    """Return what a worker's function has returned; a scheduler leaves it as it came."""
-    result = reply["result"]
-    return deserialize(result.header, result.frames) if isinstance(result, Serialized) else result.data
+    return returned(reply) if reply.get("status") == "OK" else RuntimeError(_said(reply))
 
 
 def _why(wrong: Mapping[str, Any]) -> str:

@@ -3,46 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from rankwise.backends import Timeout
-from rankwise.backends import seconds as _seconds
-
-__all__ = ["backend", "needs", "one_of", "seconds", "seconds_or_none", "sequence", "string", "whole"]
-
-
-def whole(name: str, value: Any, least: int = 0) -> int:
-    """Return a whole number.
-
-    Raises:
-        TypeError: It is none.
-        ValueError: It is less than `least`.
-    """
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"{name} must be a whole number, not {value!r:.100}")
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}")
-    return number
-
-
-def seconds(name: str, value: Timeout) -> float:
-    """Return a time-out in seconds."""
-    try:
-        return _seconds(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
-
-
-def seconds_or_none(name: str, value: Timeout | None) -> float | None:
-    """Return a time-out in seconds, or None for none."""
-    return None if value is None else seconds(name, value)
+__all__ = ["backend", "needs", "one_of", "sequence", "string"]
 
 
 def string(name: str, value: Any) -> str:

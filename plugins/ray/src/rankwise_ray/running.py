@@ -16,7 +16,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import rankwise as dist
-from rankwise.backends import Timeout, start_thread
+from rankwise.backends import Timeout, seconds, start_thread, whole_number
 from rankwise_ray import judging
 from rankwise_ray.places import Place
 
@@ -99,12 +99,12 @@ def start(
     """
     if not callable(function):
         raise TypeError(f"function must be callable, not {function!r:.100}")
-    ranks = judging.whole("ranks", ranks, 1)
+    ranks = whole_number(ranks, "ranks", 1)
     given, needs = judging.sequence("args", args, "arguments"), judging.needs(resources)
     strategy = judging.one_of("strategy", strategy, _STRATEGIES)
-    placement_s = judging.seconds("placement_timeout", placement_timeout)
+    placement_s = seconds(placement_timeout, "placement_timeout")
     secret = bytes(dist.secret.new())
-    terms = ranks, secret, judging.backend(backend), judging.seconds("timeout", timeout)
+    terms = ranks, secret, judging.backend(backend), seconds(timeout)
     actor = _actor(needs, runtime_env)
     place = _placed(needs, ranks, strategy, placement_s)
     try:
@@ -187,7 +187,7 @@ class Job:
             RankFailedError: A rank has failed; the others are ended.
             DistTimeoutError: They are still at work after `timeout` seconds, and go on.
         """
-        self._wait(judging.seconds_or_none("timeout", timeout))
+        self._wait(None if timeout is None else seconds(timeout))
         return self._results
 
     def cancel(self) -> None:

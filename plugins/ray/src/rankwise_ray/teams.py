@@ -11,7 +11,7 @@ import ray
 from ray.util import collective
 
 import rankwise as dist
-from rankwise.backends import Deadline, Timeout
+from rankwise.backends import Deadline, Timeout, seconds, whole_number
 from rankwise_ray import judging
 from rankwise_ray.group import default_timeout_s
 from rankwise_ray.names import BACKEND
@@ -46,7 +46,7 @@ def create_group(
         RuntimeError: An actor has such a group already, or they do not reach each other.
         ray.exceptions.RayActorError: An actor has died.
     """
-    actors, timeout_s = _actors("create_group", actors), judging.seconds_or_none("create_group: timeout", timeout)
+    actors, timeout_s = _actors("create_group", actors), _limit_s("create_group", timeout)
     order = _order(ranks, len(actors))
     judging.string("create_group: name", name)
     place = secrets.token_hex(8)
@@ -77,10 +77,14 @@ def destroy_group(actors: Sequence[Any], name: str = "default", timeout: Timeout
     Raises:
         DistTimeoutError: An actor was busy for too long. It leaves once it comes to it.
     """
-    actors, timeout_s = _actors("destroy_group", actors), judging.seconds_or_none("destroy_group: timeout", timeout)
+    actors, timeout_s = _actors("destroy_group", actors), _limit_s("destroy_group", timeout)
     judging.string("destroy_group: name", name)
     leaving = [_call(actor, _leave, name) for actor in actors]
     _results(leaving, Deadline(_or_default(timeout_s)), f"destroy_group {name!r}", ray.exceptions.RayActorError)
+
+
+def _limit_s(what: str, timeout: Timeout | None) -> float | None:
+    return None if timeout is None else seconds(timeout, f"{what}: timeout")
 
 
 def _or_default(timeout_s: float | None) -> float:
@@ -111,7 +115,7 @@ def _order(ranks: Any, size: int) -> list[int]:
     """Return the rank of each actor."""
     if ranks is None:
         return list(range(size))
-    order = [judging.whole("create_group: a rank", rank) for rank in judging.sequence("ranks", ranks, "ranks")]
+    order = [whole_number(rank, "create_group: a rank") for rank in judging.sequence("ranks", ranks, "ranks")]
     if sorted(order) != list(range(size)):
         raise ValueError(f"create_group: ranks must be 0 to {size - 1}, each once, for {size} actors")
     return order

@@ -13,7 +13,7 @@ from ray.train import BackendConfig
 from ray.train.backend import Backend
 
 import rankwise as dist
-from rankwise.backends import Timeout
+from rankwise.backends import Timeout, seconds
 from rankwise_ray import judging
 
 __all__ = ["RankwiseConfig"]
@@ -36,7 +36,7 @@ class RankwiseConfig(BackendConfig):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         judging.backend(self.backend)
-        self.timeout = judging.seconds("timeout", self.timeout)
+        self.timeout = seconds(self.timeout)
 
     @property
     def backend_cls(self) -> Any:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rankwise_watch.heartbeat import Beat, Beats
 from rankwise_watch.judge import LATE_BEATS
 from rankwise_watch.liveness import Processes
 from rankwise_watch.recorder import describe
-
-if TYPE_CHECKING:
-    from rankwise.observing import Context
 
 __all__ = ["Reporter", "absentees", "describe_absentees", "sentence"]
 
@@ -33,13 +30,13 @@ class Reporter:
         self._rank, self._beats, self._processes = rank, beats, processes
         self._every_s, self._old_s = every_s, LATE_BEATS * every_s + first_s
 
-    def explain(self, context: Context, text: str, waited_for: Iterable[int]) -> str:
+    def explain(self, group: str, members: Sequence[int], text: str, waited_for: Iterable[int]) -> str:
         """Add to the text of a time-out whom an operation is really waiting for."""
-        me, members = self._rank, context.global_ranks
+        me = self._rank
         waited = sorted(set(waited_for)) or [rank for rank in members if rank != me]
         beats = self._beats.read(members)
-        missing = [rank for rank in absentees(waited, members, beats, context.name) if rank != me] or waited
-        return describe_absentees(text, missing, waited, self._words(missing, context.name, beats))
+        missing = [rank for rank in absentees(waited, members, beats, group) if rank != me] or waited
+        return describe_absentees(text, missing, waited, self._words(missing, group, beats))
 
     def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
         """Add to a text about missing ranks what they have last done on a group."""

@@ -26,7 +26,7 @@ from rankwise_watch.suspicion import BEATS, silence
 from rankwise_watch.verdict import Log, Verdict
 
 if TYPE_CHECKING:
-    from rankwise.observing import Communicator, Context, World
+    from rankwise.observing import Communicator, Context, ProcessGroup, World
 
 __all__ = ["Watcher"]
 
@@ -130,7 +130,9 @@ class Watcher(Background):
 
     def explain(self, context: Context, error: DistTimeoutError, waited_for: tuple[int, ...]) -> DistTimeoutError:
         """Return a time-out's error with what is known of the ranks that it is due to."""
-        told = self.ask(lambda: self._reporter.explain(context, str(error), waited_for), _ASK_S)
+        told = self.ask(
+            lambda: self._reporter.explain(context.name, context.global_ranks, str(error), waited_for), _ASK_S
+        )
         return error if told is None else DistTimeoutError(told)
 
     def whereabouts(self, text: str, missing: Sequence[int], group: str) -> str:
@@ -320,10 +322,13 @@ class Watcher(Background):
             if silent is not None:
                 meeting.break_up(silent)
         for name, ranks in awaited.items():
-            self._look_for_silent(name, ranks, beats)
+            group = self._world.groups.get(name)
+            if group is None:  # destroyed meanwhile
+                continue
+            self._look_for_silent(group, ranks, beats)
             for step in progress[name]["pending"]:
                 if step["age_s"] > self._warn_s:
-                    self._warn(name, step)
+                    self._warn(group, step)
 
     def _ask_store(self, text: bytes, observed: Sequence[int]) -> dict[int, Beat]:
         """Send a heartbeat, take in what is new, and return the last ones of others; all in one request."""
@@ -419,16 +424,16 @@ class Watcher(Background):
             return beat is None or not beat.left
         return "killed" in cause
 
-    def _look_for_silent(self, name: str, awaited: set[int], beats: Mapping[int, Beat]) -> None:
+    def _look_for_silent(self, group: ProcessGroup, awaited: set[int], beats: Mapping[int, Beat]) -> None:
         """Give up the groups of a rank that is waited for on one of them, and has hung for too long."""
         silent = self._silence.hung_among(self._observed(awaited), beats)
         if silent is not None:
-            self._log.settle(Verdict("", silent), name, self._world.groups[name].ranks)
+            self._log.settle(Verdict("", silent), group.name, group.ranks)
 
     # ------------------------------------------------------------------ words
 
-    def _warn(self, name: str, step: Any) -> None:
-        key = name, step["op"], step["number"]
+    def _warn(self, group: ProcessGroup, step: Any) -> None:
+        key = group.name, step["op"], step["number"]
         if key in self._warned:
             return
         import logging
@@ -436,10 +441,9 @@ class Watcher(Background):
         from rankwise_watch.recorder import describe
 
         self._warned.add(key)
-        group = self._world.groups[name]
         peers = () if step["peer"] is None else (step["peer"],)
-        text = f"{describe(step)} on group {name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
-        told = self._reporter.explain(group.communicators()[0].context, text, peers)
+        text = f"{describe(step)} on group {group.name!r}, rank {self._rank}: not done for {step['age_s']:.0f} s"
+        told = self._reporter.explain(group.name, group.ranks, text, peers)
         logging.getLogger("rankwise").warning("%s", told)
 
 

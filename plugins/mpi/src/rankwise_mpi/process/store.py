@@ -6,6 +6,7 @@ Rank 0 keeps the values, and its progress thread serves the others.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,8 +32,8 @@ _REQUEST_TAG = 1
 _ANSWER_TAGS = 32_000
 #: In place of the number of a request that nobody waits for.
 _NO_ANSWER = -1
-#: The host answers immediately, unless it is gone or its progress thread gets no turn.
-_ANSWER_S = 60.0
+#: How long the ranks may take to come together for the store's communicator, in calls that wait for no answer.
+_OPENING_S = 60.0
 #: How seldom the host looks for requests while there are none.
 _LONGEST_PAUSE_S = 0.003
 
@@ -86,7 +87,7 @@ class MpiStore(Store):
             with self._one:
                 self._values[key] = value
             return
-        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_OPENING_S) as comm:
             self._process.keep(*_sent(comm, [_NO_ANSWER, "post", (key, value)], _HOST, _REQUEST_TAG))
 
     def look(self, keys: Sequence[str], timeout_s: float) -> list[_Value] | None:
@@ -104,14 +105,14 @@ class MpiStore(Store):
                 found = self._operations["look"](keys)
             return lambda: found
         number = next(self._numbers)
-        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_OPENING_S) as comm:
             self._process.keep(*_sent(comm, [number, "look", [list(keys)]], _HOST, _REQUEST_TAG))
             return partial(self._come, number)
         return lambda: None
 
     def _come(self, number: int) -> Any:
         """Return the answer to a request, None if it has not come."""
-        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_ANSWER_S) as comm:
+        with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_OPENING_S) as comm:
             return next(iter(_improbed(comm, number)), None)
         return None
 
@@ -124,7 +125,7 @@ class MpiStore(Store):
                 self._values[key] = desired
         return found
 
-    def _ask(self, operation: str, *args: Any, timeout_s: float = _ANSWER_S) -> Any:
+    def _ask(self, operation: str, *args: Any, timeout_s: float = math.inf) -> Any:
         """Let the host do one operation."""
         timeout_s = min(timeout_s, self.timeout.total_seconds())
         # Several threads may be asking, and each has to get its own answer.
@@ -142,7 +143,7 @@ class MpiStore(Store):
     def _serve(self) -> bool:
         """Answer all requests that have come; tell whether there were any. The progress thread calls this."""
         served = False
-        comm = self._line.opened(_ANSWER_S)
+        comm = self._line.opened(_OPENING_S)
         status = MPI.Status()
         try:
             while (met := comm.Improbe(MPI.ANY_SOURCE, _REQUEST_TAG, status)) is not None:

@@ -91,6 +91,7 @@ class TCPStore(TableStore):
         with shortened, held:
             keep_standard()
             self.set_timeout(timeout)
+            _load()
             deadline = Deadline(self._timeout_s)
             self._host, self._port = _check_address(host_name, port, is_master)
             self._is_master = is_master
@@ -152,10 +153,8 @@ class TCPStore(TableStore):
     # ------------------------------------------------------------------ the beginning
 
     def _open(self, deadline: Deadline, patient: bool) -> Pool:
-        # Sockets and all that guards them are loaded when they are needed: many programs only import the name.
-        with loading():
-            from rankwise_stores.tcp.guard import Keys, addresses_of
-            from rankwise_stores.tcp.pool import Pool
+        from rankwise_stores.tcp.guard import Keys, addresses_of
+        from rankwise_stores.tcp.pool import Pool
 
         keys = None if self.secret is None else Keys.of(self.secret)
         addresses = addresses_of(self._host, keys is not None, deadline.remaining())
@@ -219,6 +218,19 @@ class TCPStore(TableStore):
                 "store; open it anew here"
             )
         super()._check_open(operation)
+
+
+def _load() -> None:
+    """Load sockets and all that guards them: when they are needed, and in nobody's time-out.
+
+    Many programs only import the name. On a busy machine this takes seconds, and a server that nobody has asked yet
+    would be called silent.
+    """
+    with loading():
+        import msgpack  # noqa: F401
+        import zmq  # noqa: F401
+
+        import rankwise_stores.tcp.pool  # noqa: F401
 
 
 def _check_address(host: str, port: int, is_master: bool) -> tuple[str, int]:
