@@ -194,7 +194,10 @@ def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
 
 
 def _where(store: Store | None) -> str:
-    return "no store" if store is None else repr(innermost(store))
+    """Tell where the store is, and whether a job secret guards it."""
+    if (inner := innermost(store)) is None:
+        return "no store"
+    return f"{inner!r}, {'without' if inner.secret is None else 'with'} a job secret"
 
 
 def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
