@@ -23,6 +23,7 @@ from rankwise_gloo_tcp.collectives import hierarchy
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
 from rankwise_gloo_tcp.collectives.means import Direct, Long
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS
 from rankwise_gloo_tcp.collectives.relay import (
     EACH_ITS_OWN,
     RELAYED,
@@ -120,12 +121,17 @@ class SeveralHosts(Strategy):
     def _all_reduce(self, call: Call) -> Long | None:
         return self._long(call, hierarchy.all_reduce, call.array, reducing(call))
 
+    @property
+    def _trades(self) -> bool:
+        """Whether each rank answers for few ranks of other hosts."""
+        return self.hosts.even or self.hosts.most_partners <= FEW_RANKS
+
     def _all_gather(self, call: Call) -> Long | None:
-        return self._long(call, hierarchy.all_gather, call.outs or (), call.array) if self.hosts.even else None
+        return self._long(call, hierarchy.all_gather, call.outs or (), call.array) if self._trades else None
 
     def _reduce_scatter(self, call: Call) -> Long | None:
         op = reducing(call)
-        if not (self.hosts.even and op.is_plain_on(call.array.dtype)):
+        if not (self._trades and op.is_plain_on(call.array.dtype)):
             return None
         return self._long(call, hierarchy.reduce_scatter, call.array, call.ins or (), op)
 
@@ -141,8 +147,6 @@ class SeveralHosts(Strategy):
         return self._straight(call, hierarchy.scatter, call.array, call.ins, call.root)
 
     def _all_to_all(self, call: Call) -> Long | None:
-        if not self.hosts.even:
-            return None
         return self._straight(call, hierarchy.all_to_all, call.outs or (), call.ins or ())
 
     OWN: ClassVar = {
