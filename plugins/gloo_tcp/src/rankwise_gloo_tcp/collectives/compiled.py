@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +30,7 @@ from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
+from rankwise_gloo_tcp.collectives.streams import cut
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.transport.channel import Channel
@@ -50,6 +50,8 @@ __all__ = [
     "CompiledHost",
     "CompiledKind",
     "KindHooks",
+    "arguments",
+    "call_of",
     "kind_of",
     "served",
 ]
@@ -59,16 +61,16 @@ WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values()
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 #: What C is given of a call of an operation.
-ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
-    "all_reduce": lambda call: (call.array, call.reduce_op),
-    "broadcast": lambda call: (call.array, call.root),
-    "reduce": lambda call: (call.array, call.reduce_op, call.root),
-    "all_gather": lambda call: (call.outs, call.array),
-    "reduce_scatter": lambda call: (call.array, call.ins, call.reduce_op),
-    "all_to_all": lambda call: (call.outs, call.ins),
-    "gather": lambda call: (call.array, call.outs, call.root),
-    "scatter": lambda call: (call.array, call.ins, call.root),
-    "barrier": lambda call: (),
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "all_reduce": ("array", "reduce_op"),
+    "broadcast": ("array", "root"),
+    "reduce": ("array", "reduce_op", "root"),
+    "all_gather": ("outs", "array"),
+    "reduce_scatter": ("array", "ins", "reduce_op"),
+    "all_to_all": ("outs", "ins"),
+    "gather": ("array", "outs", "root"),
+    "scatter": ("array", "ins", "root"),
+    "barrier": (),
 }
 #: The calls whose public functions are compiled too.
 _PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
@@ -101,7 +103,7 @@ class CompiledHost(OneHost):
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""
-        return _Compiled(self, kind, op) if op in ARGUMENTS else super().at_board(kind, op)
+        return _Compiled(self, kind) if op in ARGUMENTS else super().at_board(kind, op)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -122,8 +124,27 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
     if not isinstance(group.trail, Trail):
         return {}
     hooks.group = group
-    calls.serve(group.trail, group.collected, comm._sequence)
-    return {name: getattr(calls, name) for name in _PUBLIC}
+    calls.serve(group.trail, group.collected, comm._sequence, comm)
+    return {name: getattr(calls, name) for name in (*_PUBLIC, "known")}
+
+
+def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
+    """Return what C is given of a call: its name and its arguments."""
+    return call.op, tuple(getattr(call, field) for field in ARGUMENTS[call.op])
+
+
+def call_of(name: str, args: tuple[Any, ...], comm: GlooCommunicator) -> Call:
+    """Return the call that C was given, perhaps with an array in equal parts instead of a list."""
+    op = name.removesuffix("_single")
+    fields = dict(zip(ARGUMENTS[op], args, strict=True))
+    if op != name:
+        fields = {
+            field: cut(value.reshape(-1), comm.size) if field in ("ins", "outs") else value
+            for field, value in fields.items()
+        }
+    if op == "all_to_all":
+        fields["array"] = fields["ins"][comm.rank]
+    return Call(op, **fields)
 
 
 class CompiledKind:
@@ -142,21 +163,21 @@ class CompiledKind:
 class _Compiled(AtBoard, CompiledKind):
     """One kind of call at the board that C may know; if it does not take one, that is done in Python."""
 
-    def __init__(self, strategy: CompiledHost, kind: Kind, op: str) -> None:
+    def __init__(self, strategy: CompiledHost, kind: Kind) -> None:
         super().__init__(strategy, *kind)
         self.way = WAYS.get(type(self.call), 0)
         self.fetch_count = self.call.route.fetch_count if isinstance(self.call, Move) else 0
-        self._run, self._op, self._arguments = strategy.calls.run, op, ARGUMENTS[op]
+        self._run = strategy.calls.run
 
     def bind(self, call: Call) -> Any:
-        """Return the call."""
-        return call
+        """Return what C is given of the call."""
+        return arguments(call)
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
         waited_ns = self._board.waited_ns
-        if not self._run(self._op, self._arguments(given), sequence, deadline):
-            super().run(super().bind(given), sequence, deadline)
+        if not self._run(*given, sequence, deadline):
+            super().run(super().bind(call_of(*given, self._comm)), sequence, deadline)
         elif self._board.waited_ns != waited_ns:
             self._comm.on_wait(self._board.waited_ns - waited_ns)
 

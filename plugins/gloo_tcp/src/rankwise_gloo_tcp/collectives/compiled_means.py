@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, ReduceOp
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, CompiledKind, KindHooks
+from rankwise_gloo_tcp.collectives.compiled import CompiledKind, KindHooks, arguments
 from rankwise_gloo_tcp.collectives.hierarchy import alone
 from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import Opening
@@ -139,7 +139,7 @@ class _Notes:
         kind = self._local.prepare(call)
         if not isinstance(kind, CompiledKind):
             raise _NotCompiledError
-        self._note("collective", kind, call.op, ARGUMENTS[call.op](call))
+        self._note("collective", kind, *arguments(call))
 
     def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
         """Note what goes to other hosts and comes from there."""
