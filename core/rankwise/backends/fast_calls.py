@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.recording import Trail
+from rankwise.basics.recording import Ticket, Trail
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.work import Work
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
@@ -175,6 +176,9 @@ class Shortcuts:
         barrier: Takes nothing.
         send: Takes array, global rank and tag.
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
+        isend: Takes array, global rank and tag; returns what stands for the message in the recorder, and a work to wait
+            for, or None if it has left; or None for nothing.
+        irecv: Likewise, of a message that was there already, with its sender's global rank instead of a work.
         known: Takes the name of one of these collectives and its arguments but for the time-out, and returns what
             carries it out, for a call that is asynchronous; None where the general path must be taken.
     """
@@ -193,4 +197,6 @@ class Shortcuts:
     barrier: Callable[[Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
+    isend: Callable[[Any, Any, Any], tuple[Ticket, Work | None] | None] = lambda *args: None
+    irecv: Callable[[Any, Any, Any], tuple[Ticket, int] | None] = lambda *args: None
     known: Callable[[str, tuple[Any, ...]], Known | None] = _unknown

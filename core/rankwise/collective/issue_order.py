@@ -34,7 +34,7 @@ GiveUp = Callable[[DistError], DistError | None]
 
 
 class IssuedWork(FutureWork):
-    """An operation in the line, as the program sees it. Its own time-out bounds every wait, even before its turn has come.
+    """An operation in the line, as the program sees it. Its own time-out bounds every wait, even before its turn.
 
     Whoever carries it out notes its end in the flight recorder. Every call of Python counts here, as a program may
     issue many: what is only of use to some, or after an error, is made when it is asked for.
@@ -292,7 +292,9 @@ class IssueOrder:
 
     def _serve_one(self) -> bool:
         with self._lock:
-            while not self._waiting:  # nobody need be told of the turn meanwhile: it costs a call, and wakes this thread
+            while (
+                not self._waiting
+            ):  # nobody need be told of the turn meanwhile: it costs a call, and wakes this thread
                 if self._closed:
                     return False
                 self._wait(forever=True)

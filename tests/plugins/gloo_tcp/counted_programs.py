@@ -99,3 +99,25 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
                     over[f"{name}, {terms}, {where}"] = count
     end()
     return over
+
+
+def messages(most: int, nbytes: int) -> dict[str, int]:
+    """Return what is over a limit, of messages that are begun and waited for.
+
+    The second rank sends first, so that what the first is to receive is there, and then the other way round.
+    """
+    begin(60.0)
+    rank, over = dist.get_rank(), {}
+    here, there = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    calls: dict[str, Callable[[], Any]] = {
+        "isend": lambda: dist.isend(here, 1 - rank),
+        "irecv": lambda: dist.irecv(there, 1 - rank),
+    }
+    for receiver in (0, 1):
+        name = "irecv" if rank == receiver else "isend"
+        count = counted(lambda name=name: calls[name](), most)
+        if count > most:
+            over[f"{name} on rank {rank}"] = count
+        assert receiver != rank or there.all()
+    end()
+    return over

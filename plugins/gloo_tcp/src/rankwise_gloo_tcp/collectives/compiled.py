@@ -53,6 +53,7 @@ __all__ = [
     "arguments",
     "call_of",
     "kind_of",
+    "messages",
     "served",
 ]
 
@@ -115,7 +116,7 @@ class CompiledHost(OneHost):
         found = served(*self._first_call(), group, self.comm)
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
             first = _FirstMessage(self.comm, group)
-            found.update(send=first.send, recv=first.recv)
+            found.update(messages(first))
         return Shortcuts(**found)
 
 
@@ -128,13 +129,19 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
     return {name: getattr(calls, name) for name in (*_PUBLIC, "known")}
 
 
+def messages(by: Any) -> dict[str, Any]:
+    """Return the public calls of messages by name, of what carries them out."""
+    return {name: getattr(by, name) for name in ("send", "recv", "isend", "irecv")}
+
+
 def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
     """Return what C is given of a call: its name and its arguments."""
     return call.op, tuple(getattr(call, field) for field in ARGUMENTS[call.op])
 
 
-def call_of(name: str, args: tuple[Any, ...], comm: GlooCommunicator) -> Call:
+def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     """Return the call that C was given, perhaps with an array in equal parts instead of a list."""
+    name, args = given
     op = name.removesuffix("_single")
     fields = dict(zip(ARGUMENTS[op], args, strict=True))
     if op != name:
@@ -176,8 +183,9 @@ class _Compiled(AtBoard, CompiledKind):
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
         waited_ns = self._board.waited_ns
-        if not self._run(*given, sequence, deadline):
-            super().run(super().bind(call_of(*given, self._comm)), sequence, deadline)
+        name, args = given
+        if not self._run(name, args, sequence, deadline):
+            super().run(super().bind(call_of(given, self._comm)), sequence, deadline)
         elif self._board.waited_ns != waited_ns:
             self._comm.on_wait(self._board.waited_ns - waited_ns)
 
@@ -290,13 +298,15 @@ class _FirstMessage:
         """Leave a message to the slow path."""
         self._make()
 
+    isend = irecv = recv
+
     def _make(self) -> None:
         comm, group, trail = self._comm, self._group, self._group.trail
         assert isinstance(trail, Trail)  # compiled too
         # Else another thread was first, or the group has ended.
         if comm.failure is None and group.shortcuts.send == self.send:
             made = Messages(trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
-            group.shortcuts = replace(group.shortcuts, send=made.send, recv=made.recv)
+            group.shortcuts = replace(group.shortcuts, **messages(made))
 
 
 class _Hooks(MessageHooks):

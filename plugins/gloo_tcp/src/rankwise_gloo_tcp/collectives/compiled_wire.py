@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts, reducing
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, arguments, call_of, served
+from rankwise_gloo_tcp.collectives.compiled import (
+    ARGUMENTS,
+    COMPILED_OPS,
+    CompiledKind,
+    arguments,
+    call_of,
+    messages,
+    served,
+)
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
@@ -82,7 +90,7 @@ class CompiledBetweenHosts(BetweenHosts):
         found = served(self.calls, self._hooks, group, self.comm)
         if isinstance(group.trail, Trail):
             self.carrier.serve(group.trail)
-            found.update(send=self.carrier.send, recv=self.carrier.recv)
+            found.update(messages(self.carrier))
         return Shortcuts(**found)
 
 
@@ -133,11 +141,12 @@ class InC(CompiledKind):
         """Compare a call with those of the others, and carry it out."""
         strategy = self._strategy
         waited_ns = strategy.carrier.waited_ns
-        if strategy.calls.run(*given, sequence, deadline):
+        name, args = given
+        if strategy.calls.run(name, args, sequence, deadline):
             if strategy.carrier.waited_ns != waited_ns:
                 strategy.comm.on_wait(strategy.carrier.waited_ns - waited_ns)
             return
-        call = call_of(*given, strategy.comm)
+        call = call_of(given, strategy.comm)
         if self._small is not None:
             self._small.run(self._small.bind(call), sequence, deadline)
         else:

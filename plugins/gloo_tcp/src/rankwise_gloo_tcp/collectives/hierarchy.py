@@ -343,7 +343,8 @@ def _pass_on(hosts: Hosts, by: Means, parts: Sequence[Array]) -> None:
     sent = {place(hosts.partner(host)): parts[hosts.rank] for host in away}
     rows = [row for host in away for row in hosts.rows(host) if hosts.place < len(row)]
     taken = {place(row[hosts.place]): parts[row[hosts.place]] for row in rows}
-    by.exchange(hosts.partners, *({at: part for at, part in lanes.items() if part.size} for lanes in (sent, taken)))
+    sent, taken = ({at: part for at, part in lanes.items() if part.size} for lanes in (sent, taken))
+    by.exchange(hosts.partners, sent, taken)
 
 
 def all_to_all(hosts: Hosts, by: Means, outs: Sequence[Array], ins: Sequence[Array]) -> None:
