@@ -176,6 +176,7 @@ class Shortcuts:
         barrier: Takes nothing.
         send: Takes array, global rank and tag.
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
+        all_reduce_coalesced: Takes a list of arrays and the reduce op.
         isend: Takes array, global rank and tag; returns what stands for the message in the recorder, and a work to wait
             for, or None if it has left; or None for nothing.
         irecv: Likewise, of a message that was there already, with its sender's global rank instead of a work.
@@ -195,6 +196,7 @@ class Shortcuts:
     all_to_all: Callable[[Any, Any, Timeout | None], bool] = _nothing
     all_to_all_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
     barrier: Callable[[Timeout | None], bool] = _nothing
+    all_reduce_coalesced: Callable[[Any, Any, Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
     isend: Callable[[Any, Any, Any], tuple[Ticket, Work | None] | None] = lambda *args: None

@@ -334,7 +334,7 @@ static PyObject *calls_timeout_of(PyObject *given)
 }
 
 /* Do the whole of a public call, whose last argument is its time-out. */
-static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_t given_count, Py_ssize_t count, Take *take)
+static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_t given_count, Py_ssize_t count, Take *take, bool packs)
 {
     Given given;
     given.holds = 0;
@@ -345,6 +345,8 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
         if (calls_find(calls, &given, &doing)) {
             done = calls_make(calls, &doing, &given, timeout);
             calls_drop(&doing);
+            if (done && packs)
+                given_unpack(&given, args[0]);
         }
         PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
         if (!calls_leave(calls) && error == NULL)
@@ -377,12 +379,13 @@ static const struct {
     {"gather", 3, given_take_gather},
     {"scatter", 3, given_take_scatter},
     {"barrier", 0, given_take_barrier},
+    {"together", 4, given_take_together},
 };
 
 #define WHOLE(name, count)                                                                          \
     static PyObject *calls_##name(Calls *calls, PyObject *const *args, Py_ssize_t given)            \
     {                                                                                               \
-        return calls_whole_call(calls, args, given, count, given_take_##name);                                  \
+        return calls_whole_call(calls, args, given, count, given_take_##name, given_take_##name == given_take_coalesced); \
     }
 WHOLE(all_reduce, 2)
 WHOLE(broadcast, 2)
@@ -396,6 +399,7 @@ WHOLE(all_to_all_single, 2)
 WHOLE(gather, 3)
 WHOLE(scatter, 3)
 WHOLE(barrier, 0)
+WHOLE(coalesced, 2)
 
 /* Take the arguments of a call of this name, which are a tuple. */
 static bool calls_take(const Calls *calls, const char *name, PyObject *args, Given *given)
@@ -604,6 +608,7 @@ static PyMethodDef methods[] = {
     FAST(gather),
     FAST(scatter),
     FAST(barrier),
+    {"all_reduce_coalesced", (PyCFunction)(void (*)(void))calls_coalesced, METH_FASTCALL, NULL},
     {"known", (PyCFunction)calls_known, METH_VARARGS, "Return what carries out a public call, or None."},
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
     {"compare", (PyCFunction)calls_compare, METH_VARARGS, "Compare the calls of ranks on several hosts."},

@@ -50,28 +50,33 @@ def collectives(group: Any = None) -> dict[str, Callable[..., Any]]:
     }
 
 
-def counted(call: Callable[[], Any], most: int) -> int:
-    """Return how many functions of Python a warm call calls, and its wait if it has one: the least of many calls.
-
-    A rank that is kept waiting looks around meanwhile, and is counted for that too; so all go on until none has more
-    than so many.
-    """
+def once(call: Callable[[], Any]) -> int:
+    """Make a call, wait for its work if it has one, and return how many functions of Python that calls."""
     found: list[str] = []
 
     def note(frame: FrameType, event: str, arg: object) -> None:
         if event == "call" and frame.f_code.co_name not in STANDING_UP:
             found.append(frame.f_code.co_name)
 
+    sys.setprofile(note)
+    work = call()
+    if work is not None:
+        work.wait()
+    sys.setprofile(None)
+    return len(found)
+
+
+def counted(call: Callable[[], Any], most: int) -> int:
+    """Return how many functions of Python a warm call calls, and its wait if it has one: the least of many calls.
+
+    A rank that is kept waiting looks around meanwhile, and is counted for that too; so all go on until none has more
+    than so many.
+    """
     least = sys.maxsize
     for turn in range(MOST):
-        found.clear()
-        sys.setprofile(note)
-        work = call()
-        if work is not None:
-            work.wait()
-        sys.setprofile(None)
+        count = once(call) - 2  # the functions that make it here are two
         if turn >= WARM:
-            least = min(least, len(found) - 2)  # the functions that make it here are two
+            least = min(least, count)
         if turn % AT_A_TIME == AT_A_TIME - 1:
             worst = np.array([least > most])
             dist.all_reduce(worst, dist.ReduceOp.MAX)
@@ -89,6 +94,11 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
     """Return what is over these limits, by the terms, of some or all collectives in the world and in a subgroup."""
     begin(60.0)
     size, over = dist.get_world_size(), {}
+    if not names:  # a call has no time-out of its own
+        many = [np.ones((1 + each % 3, 2), np.float32) for each in range(50)]
+        count = counted(lambda: (lambda: dist.all_reduce_coalesced(many, dist.ReduceOp.MAX))(), most["plain"])
+        if count > most["plain"]:
+            over["all_reduce_coalesced"] = count
     for where, group in (("world", None), ("subgroup", dist.new_group(list(range(size))[::-1]))):
         made = collectives(group)
         for name in names or made:
@@ -104,20 +114,36 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
 def messages(most: int, nbytes: int) -> dict[str, int]:
     """Return what is over a limit, of messages that are begun and waited for.
 
-    The second rank sends first, so that what the first is to receive is there, and then the other way round.
+    One rank sends, and says so by way of the store; then the message is there for the other to receive, unless the
+    process has taken it in meanwhile. So the least of some counts.
     """
     begin(60.0)
     rank, over = dist.get_rank(), {}
+    group = dist.group.WORLD
+    assert group is not None
+    store, engine = group.get_group_store(), group.communicators()[0].engine  # type: ignore[attr-defined]
+    assert store is not None
+    arrivals = engine.dispatcher.inbox.matching.waiting_arrivals
     here, there = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     calls: dict[str, Callable[[], Any]] = {
         "isend": lambda: dist.isend(here, 1 - rank),
         "irecv": lambda: dist.irecv(there, 1 - rank),
     }
     for receiver in (0, 1):
-        name = "irecv" if rank == receiver else "isend"
-        count = counted(lambda name=name: calls[name](), most)
-        if count > most:
-            over[f"{name} on rank {rank}"] = count
+        name, found = ("irecv" if rank == receiver else "isend"), []
+        for turn in range(30):
+            key = f"sent to {receiver}: {turn}"
+            if rank == receiver:
+                store.get(key)
+            if arrivals:  # an idle process takes in what comes
+                calls[name]().wait()
+            else:
+                found.append(once(calls[name]) - 1)
+            if rank != receiver:
+                store.set(key, b"")
+        if found and min(found) > most:
+            over[f"{name} on rank {rank}"] = min(found)
         assert receiver != rank or there.all()
+    dist.barrier()  # the store is here until all have asked it
     end()
     return over

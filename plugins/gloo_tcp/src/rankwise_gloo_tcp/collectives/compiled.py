@@ -74,7 +74,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "barrier": (),
 }
 #: The calls whose public functions are compiled too.
-_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single", "all_reduce_coalesced")
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
@@ -136,12 +136,16 @@ def messages(by: Any) -> dict[str, Any]:
 
 def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
     """Return what C is given of a call: its name and its arguments."""
+    if call.together:
+        return "together", (call.array, call.reduce_op, *call.together)
     return call.op, tuple(getattr(call, field) for field in ARGUMENTS[call.op])
 
 
 def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     """Return the call that C was given, perhaps with an array in equal parts instead of a list."""
     name, args = given
+    if name == "together":
+        return Call("all_reduce", args[0], args[1], together=args[2:])
     op = name.removesuffix("_single")
     fields = dict(zip(ARGUMENTS[op], args, strict=True))
     if op != name:
