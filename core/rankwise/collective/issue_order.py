@@ -36,8 +36,8 @@ GiveUp = Callable[[DistError], DistError | None]
 class IssuedWork(FutureWork):
     """An operation in the line, as the program sees it. Its own time-out bounds every wait, even before its turn.
 
-    Whoever carries it out notes its end in the flight recorder. Every call of Python counts here, as a program may
-    issue many: what is only of use to some, or after an error, is made when it is asked for.
+    The thread that carries it out notes its end in the flight recorder. Every call of Python counts here, as a program
+    may issue many: names and futures are made when they are asked for.
     """
 
     #: What `hand_out` has been told.
@@ -67,7 +67,7 @@ class IssuedWork(FutureWork):
             result: The program's own buffers, which the operation fills.
             noted: Notes the end, as often as it is told.
             broken: Ends a call that raises.
-            named: Says what it is, for those who print it.
+            named: Says what it is, where it is printed.
         """
         self._result, self._broken, self._named, self._noted = result, broken, named, noted
         if self._ending.told:

@@ -16,7 +16,6 @@ from rankwise.backends import (
     mismatch,
     same_call,
 )
-from rankwise.backends import compiled_parts as native
 from rankwise.backends import fitting_algorithm as fitting
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import hierarchy
@@ -40,20 +39,10 @@ from rankwise_gloo_tcp.collectives.tables import MIXED, of_one_rank
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SeveralHosts", "several_hosts"]
+__all__ = ["SeveralHosts"]
 
 #: More than goes along with any call.
 _LARGE_NBYTES = 1 << 62
-
-
-def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
-    """Return the strategy of a group on several hosts, compiled where that is and the hosts are few."""
-    if native.module() is None or not comm.engine.plain:
-        return SeveralHosts(comm, hosts, local)
-    from rankwise_gloo_tcp.collectives import compiled_relay
-
-    kind = compiled_relay.CompiledSeveralHosts if compiled_relay.is_possible(hosts, local) else SeveralHosts
-    return kind(comm, hosts, local)
 
 
 class SeveralHosts(Strategy):

@@ -20,8 +20,8 @@ class Subset:
         context: The group, for the names in messages of errors.
 
     Attributes:
-        segment_nbytes: How long the segments of what these ranks exchange are, for all of the group in the same way,
-            whomever a rank talks to; 0 where two of them trade.
+        segment_nbytes: How long the segments of what these ranks exchange are, the same for all ranks of the group, few
+            or many as each talks to; 0 where two ranks trade.
     """
 
     def __init__(self, engine: Engine, ranks: Sequence[int], context: Context) -> None:
