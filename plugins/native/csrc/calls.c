@@ -430,6 +430,21 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
+/* Copies of a call's lists, which the program may change as soon as its call has returned; of the rest, the same. */
+static PyObject *calls_copy_lists(PyObject *args)
+{
+    PyObject *copies = PyTuple_New(PyTuple_GET_SIZE(args));
+    for (Py_ssize_t i = 0; copies != NULL && i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *each = PyTuple_GET_ITEM(args, i);
+        PyObject *copy = PyList_CheckExact(each) ? PyList_GetSlice(each, 0, PyList_GET_SIZE(each)) : Py_NewRef(each);
+        if (copy == NULL)
+            Py_CLEAR(copies);
+        else
+            PyTuple_SET_ITEM(copies, i, copy);
+    }
+    return copies;
+}
+
 /* What carries out a public call that is asynchronous: whose it is, its kind, and what `run` takes of it as a tuple; and this
    rank's own contribution. None if the call takes the general path. */
 static PyObject *calls_known(Calls *calls, PyObject *args)
@@ -442,8 +457,10 @@ static PyObject *calls_known(Calls *calls, PyObject *args)
     Doing doing;
     bool open = text != NULL && calls->trail != NULL && !calls->turn->closed && PyDict_GET_SIZE(calls->collected) == 0;
     if (open && calls_take(calls, text, given_args, &given) && calls_find(calls, &given, &doing)) {
-        PyObject *array = given.array == NULL ? Py_BuildValue("s", "cpu") : Py_NewRef(given.array);
-        known = array == NULL ? NULL : Py_BuildValue("(OO(OO)N)", calls->owner, doing.kind, name, given_args, array);
+        PyObject *copies = calls_copy_lists(given_args), *array = given.array == NULL ? PyUnicode_FromString("cpu") : Py_NewRef(given.array);
+        known = copies == NULL || array == NULL ? NULL : Py_BuildValue("(OO(OO)O)", calls->owner, doing.kind, name, copies, array);
+        Py_XDECREF(copies);
+        Py_XDECREF(array);
         calls_drop(&doing);
     }
     given_drop(&given);
