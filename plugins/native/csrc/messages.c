@@ -50,7 +50,7 @@ typedef struct {
     /* ... and what is left to Python. */
     PyObject *mark, *settle, *stand_up;
     PyObject *register_offer, *offer, *ask_for, *answer, *copied;
-    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *taken;
+    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken;
     int size;
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
@@ -592,16 +592,36 @@ static Taken messages_take(Messages *messages, Letter *letter, bool *seated)
     return messages_take_brief(messages, letter, &frame);
 }
 
-/* Begin to receive, which is the end of it if a brief message is there; else nothing is done. */
+/* Take a message that Python has taken in before. */
+static Taken messages_claim(const Messages *messages, const Letter *letter)
+{
+    if (PyDict_GET_SIZE(messages->arrivals) == 0 || messages_has_failed(messages) || messages->engine->leaving)
+        return NOTHING;
+    PyObject *claimed = PyObject_CallFunction(messages->claim, "OiII", letter->array, letter->peer, letter->tag, letter->mark);
+    Taken taken = claimed == NULL ? FAILED : claimed == Py_True ? TAKEN : NOTHING;
+    Py_XDECREF(claimed);
+    return taken;
+}
+
+/* Take a brief message that is the next. */
+static Taken messages_take_now(Messages *messages, const Letter *letter)
+{
+    Frame frame;
+    if (!messages_may_receive(messages, letter) || !messages_next(messages, letter, &frame) ||
+        !messages_is_the_message(messages, letter, &frame) || frame.length > (uint64_t)letter->way->rings->eager_nbytes)
+        return NOTHING;
+    return messages_take_brief(messages, letter, &frame);
+}
+
+/* Begin to receive, which is the end of it if a message is there; else nothing is done. */
 static PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
-    Frame frame;
-    if (!messages_take_arguments(messages, &letter, args, count, true) || !messages_may_receive(messages, &letter) ||
-        !messages_next(messages, &letter, &frame) || !messages_is_the_message(messages, &letter, &frame) ||
-        frame.length > (uint64_t)letter.way->rings->eager_nbytes)
+    if (!messages_take_arguments(messages, &letter, args, count, true))
         return messages_declined(Py_None);
-    Taken taken = messages_take_brief(messages, &letter, &frame);
+    Taken taken = messages_claim(messages, &letter);
+    if (taken == NOTHING)
+        taken = messages_take_now(messages, &letter);
     if (taken == NOTHING)
         return messages_declined(Py_None);
     messages_begin_noting(messages, &letter, text_irecv);
@@ -698,6 +718,7 @@ static const Hook hooks[] = {
     {"go_on_receiving", AT(go_on_receiving)},
     {"finish", AT(finish)},
     {"receive", AT(receive)},
+    {"claim", AT(claim)},
     {"taken", AT(taken)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };

@@ -36,7 +36,7 @@ typedef struct {
     PyObject *deferred, *arrivals, *receives, *lines;
     /* ... and what is left to Python. */
     PyObject *settle, *stand_up, *refresh, *pay, *keep, *feed, *taken, *finish, *stream, *exchange;
-    PyObject *mark, *receive, *finish_message;
+    PyObject *mark, *receive, *claim, *finish_message;
     Trail *trail; /* of the group that is served; NULL before */
     int rank, size;
     unsigned most_tag;

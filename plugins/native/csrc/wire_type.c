@@ -116,22 +116,48 @@ static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t cou
     return NULL;
 }
 
-/* Begin to receive, which is the end of it if a brief message is there; else nothing is done. */
+/* Take a message that Python has taken in before; tell by `taken` whether there was one. */
+static bool wire_claim(const Wire *wire, const Note *note, bool *taken)
+{
+    *taken = false;
+    if (PyDict_GET_SIZE(wire->arrivals) == 0 || wire->failure->failing || wire->engine->leaving)
+        return true;
+    PyObject *claimed = PyObject_CallFunction(wire->claim, "OiII", note->array, wire->links[note->peer].rank, note->tag, note->mark);
+    *taken = claimed == Py_True;
+    Py_XDECREF(claimed);
+    return claimed != NULL;
+}
+
+/* Take a brief message that is the next, likewise. */
+static bool wire_take_now(Wire *wire, const Note *note, bool *taken)
+{
+    if (note->nbytes > LONG_NBYTES)
+        return true;
+    unsigned char *own = PyMem_Malloc(note->nbytes);
+    if (own == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    Parcel parcel = {.peer = note->peer, .in = wire_message_head(note->tag, note->nbytes, note->mark), .room = own, .place = own};
+    bool well = wire_glance(wire, &parcel);
+    *taken = well && parcel.taken;
+    if (*taken)
+        memcpy(PyArray_DATA(note->array), own, note->nbytes);
+    PyMem_Free(own);
+    return well;
+}
+
+/* Begin to receive, which is the end of it if a message is there; else nothing is done. */
 static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t count)
 {
     Note note;
-    if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed || note.nbytes > LONG_NBYTES)
+    bool taken;
+    if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed)
         return wire_declined(Py_None);
-    unsigned char *own = PyMem_Malloc(note.nbytes);
-    if (own == NULL)
-        return PyErr_NoMemory();
-    Parcel parcel = {.peer = note.peer, .in = wire_message_head(note.tag, note.nbytes, note.mark), .room = own, .place = own};
-    bool well = wire_glance(wire, &parcel);
-    if (well && parcel.taken)
-        memcpy(PyArray_DATA(note.array), own, note.nbytes);
-    PyMem_Free(own);
-    if (!well || !parcel.taken)
-        return well ? Py_NewRef(Py_None) : NULL;
+    if (!wire_claim(wire, &note, &taken) || (!taken && !wire_take_now(wire, &note, &taken)))
+        return NULL;
+    if (!taken)
+        return Py_NewRef(Py_None);
     uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv);
     trail_end_message(wire->trail, serial, 0);
     return wire_told(wire, serial, PyLong_FromLong(wire->links[note.peer].name));
@@ -225,7 +251,7 @@ static const Hook hooks[] = {
     {"lock", AT(lock)},         {"settle", AT(settle)},     {"stand_up", AT(stand_up)},
     {"refresh", AT(refresh)},   {"pay", AT(pay)},
     {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
-    {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
+    {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"claim", AT(claim)},       {"finish_message", AT(finish_message)},
     {"stream", AT(stream)},     {"exchange", AT(exchange)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
