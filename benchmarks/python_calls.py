@@ -1,11 +1,13 @@
-"""Count the Python calls of one warm `all_reduce`, of 16 bytes or more, on every way that it may go.
+"""Count the Python calls of one warm call, of 16 bytes or more, on every way that it may go and on all terms.
 
-    python benchmarks/python_calls.py                 # two hosts of two ranks are network namespaces, which need root
+    python benchmarks/python_calls.py                 # hosts of several ranks are network namespaces, which need root
     python benchmarks/python_calls.py --names         # also where the calls are
     python benchmarks/python_calls.py --nbytes 1048576
 
-A frame of Python is a call; calls of C are none. Every rank counts, and the table shows the most and the median: a rank
-that waits looks around meanwhile, and is counted for that too, so each row is the least of many calls.
+The calls are an `all_reduce`, fifty of them together, and an `isend` and an `irecv` between the first two ranks; of
+what returns a work its wait is counted too. A frame of Python is a call; calls of C are none. Every rank counts, and
+the table shows the most and the median: a rank that waits looks around meanwhile, and is counted for that too, so each
+row is the least of many calls.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,19 +34,37 @@ import rankwise as dist
 
 WARM, COUNTED = 50, 60
 PORT = 29471
-#: The ways: how many hosts of how many ranks, and what the environment says.
-WAYS = {
-    "a world of one": (1, 1, {}),
-    "one host": (1, 2, {"RANKWISE_GLOO_TRANSPORT": "shm"}),
-    "TCP": (1, 2, {"RANKWISE_GLOO_TRANSPORT": "tcp"}),
-    "two hosts of two ranks": (2, 2, {}),
+#: The ways: on which host each rank is, and what the environment says.
+WAYS: dict[str, tuple[list[int], dict[str, str]]] = {
+    "a world of one": ([0], {}),
+    "one host": ([0, 0], {"RANKWISE_GLOO_TRANSPORT": "shm"}),
+    "TCP": ([0, 0], {"RANKWISE_GLOO_TRANSPORT": "tcp"}),
+    "two hosts of two ranks": ([0, 0, 1, 1], {}),
+    "hosts of one and three": ([0, 1, 1, 1], {}),
 }
-TERMS: dict[str, dict[str, Any]] = {"plain": {}, "timeout=": {"timeout": 30.0}, "async_op=": {"async_op": True}}
+TOGETHER = 50
+NAMES = ("plain", "timeout=", "timedelta", "async_op=", "coalesced", "isend", "irecv")
 
 
-def counted(terms: dict[str, Any], nbytes: int) -> Counter[str]:
-    """Return the calls of that `all_reduce` which made the fewest."""
-    array, best = np.zeros(nbytes // 4, np.float32), Counter[str]()
+def made(nbytes: int) -> dict[str, Callable[[], Any]]:
+    """Return what is counted, each a call of the program's."""
+    array, pair = np.zeros(nbytes // 4, np.float32), dist.get_rank() if dist.get_world_size() > 1 else 2
+    here, there = np.zeros_like(array), np.zeros_like(array)
+    many = [np.zeros(4, np.float32) for _ in range(TOGETHER)]
+    return {
+        "plain": lambda: dist.all_reduce(array),
+        "timeout=": lambda: dist.all_reduce(array, timeout=30),
+        "timedelta": lambda: dist.all_reduce(array, timeout=timedelta(seconds=30)),
+        "async_op=": lambda: dist.all_reduce(array, async_op=True),
+        "coalesced": lambda: dist.all_reduce_coalesced(many),
+        "isend": lambda: dist.isend(here, 1 - pair) if pair < 2 else None,
+        "irecv": lambda: dist.irecv(there, 1 - pair) if pair < 2 else None,
+    }
+
+
+def counted(call: Callable[[], Any]) -> Counter[str]:
+    """Return what that call has called which made the fewest."""
+    best = Counter[str]()
     calls: list[str] = []
 
     def note(frame: FrameType, event: str, arg: object) -> None:
@@ -53,12 +75,12 @@ def counted(terms: dict[str, Any], nbytes: int) -> Counter[str]:
         calls.clear()
         if index >= WARM:
             sys.setprofile(note)
-        work = dist.all_reduce(array, **terms)
+        work = call()
         if work is not None:
             work.wait()
         sys.setprofile(None)
         if index >= WARM and (not best or len(calls) < best.total()):
-            best = Counter(calls)
+            best = Counter(calls[1:])  # the first is that of what is counted
         dist.barrier()
     return best
 
@@ -66,15 +88,16 @@ def counted(terms: dict[str, Any], nbytes: int) -> Counter[str]:
 def rank(nbytes: int) -> None:
     """Print one line for each kind of call."""
     dist.init_process_group("gloo", timeout=60)
-    for name, terms in TERMS.items():
-        best = counted(terms, nbytes)
+    for name, call in made(nbytes).items():
+        best = counted(call)
         print(f"{name}\t{best.total()}\t{' '.join(f'{where}*{count}' for where, count in best.most_common())}")
     dist.destroy_process_group()
 
 
 def measure(way: str, compiled: bool, nbytes: int) -> dict[str, list[tuple[int, str]]]:
     """Return for each kind of call how many each rank has made, and which."""
-    count, each, variables = WAYS[way]
+    where, variables = WAYS[way]
+    count = len(set(where))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         hosts = stack.enter_context(Hosts(count)) if count > 1 else None
@@ -82,7 +105,7 @@ def measure(way: str, compiled: bool, nbytes: int) -> dict[str, list[tuple[int, 
         common = {
             **os.environ,
             **variables,
-            "WORLD_SIZE": str(count * each),
+            "WORLD_SIZE": str(len(where)),
             "MASTER_ADDR": hosts.addresses[0] if hosts else "127.0.0.1",
             "MASTER_PORT": str(PORT),
             "RANKWISE_SECRET_FILE": str(secret),
@@ -91,12 +114,12 @@ def measure(way: str, compiled: bool, nbytes: int) -> dict[str, list[tuple[int, 
         command = [sys.executable, __file__, "--rank", "--nbytes", str(nbytes)]
         ranks = [
             subprocess.Popen(
-                hosts.command(number // each, *command) if hosts else command,
+                hosts.command(host, *command) if hosts else command,
                 env={**common, "RANK": str(number)},
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for number in range(count * each)
+            for number, host in enumerate(where)
         ]
         said = [process.communicate(timeout=120)[0].splitlines() for process in ranks]
     found: dict[str, list[tuple[int, str]]] = {}
@@ -114,16 +137,16 @@ def main() -> None:
     if options.rank:
         rank(options.nbytes)
         return
-    print(f"{'way':34}" + "".join(f"{name:>18}" for name in TERMS))
-    for way, (count, _, _) in WAYS.items():
-        if count > 1 and forbidden():
-            print(f"{way:34} not here: {forbidden()}")
+    print(f"{'way':40}" + "".join(f"{name:>11}" for name in NAMES))
+    for way, (where, _) in WAYS.items():
+        if len(set(where)) > 1 and forbidden():
+            print(f"{way:40} not here: {forbidden()}")
             continue
         for compiled in (False, True):
             found = measure(way, compiled, options.nbytes)
-            shown = [f"{statistics.median(n for n, _ in found[name]):g}, {max(found[name])[0]}" for name in TERMS]
-            print(f"{way + (', compiled parts' if compiled else ''):34}" + "".join(f"{text:>18}" for text in shown))
-            for name in TERMS if options.names else ():
+            shown = [f"{statistics.median(n for n, _ in found[name]):g}, {max(found[name])[0]}" for name in NAMES]
+            print(f"{way + (', compiled parts' if compiled else ''):40}" + "".join(f"{text:>11}" for text in shown))
+            for name in NAMES if options.names else ():
                 print(f"    {name}: {max(found[name])[1]}")
 
 

@@ -28,7 +28,7 @@ from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective.call import Call, Prepared
 from rankwise.collective.fingerprint import Fingerprint, agree
-from rankwise.collective.issue_order import IssueOrder
+from rankwise.collective.issue_order import IssuedWork, IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
 __all__ = ["Communicator", "Gauges", "Watch"]
@@ -101,7 +101,7 @@ class Communicator(ABC):
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
         self._failure: DistError | None = None
-        self._order = IssueOrder(f"rankwise {context.name}")
+        self._order = IssueOrder(f"rankwise {context.name}", self._title)
         self._sequence = itertools.count()
 
     @property
@@ -352,8 +352,7 @@ class Communicator(ABC):
         if self.failure is not None:
             raise anew(self.failure)
         if async_op or not order.enter():
-            title = self._title(call.op)
-            work = order.later(title, partial(self._run, call.op, prepared, given, deadline), deadline, self.fail)
+            work = self.line_up(call.op, prepared, given, deadline)
             if not async_op:
                 work.wait()
             return work
@@ -364,6 +363,10 @@ class Communicator(ABC):
             if order.turn.watchers:
                 order.tell()
         return COMPLETED
+
+    def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
+        """Have a collective carried out by the group's thread when its turn comes, and return its work."""
+        return self._order.later(op, partial(self._run, op, prepared, given, deadline), deadline, self.fail)
 
     def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
         if self.failure is not None:

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.recording import Trail
+from rankwise.basics.recording import Ticket, Trail
 from rankwise.basics.reduce_op import ReduceOp
+from rankwise.basics.work import Work
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
+    from rankwise.collective.call import Prepared
 
-__all__ = ["Caller", "Shortcuts", "fast_calls"]
+__all__ = ["Caller", "Known", "Shortcuts", "fast_calls"]
+
+#: What carries out a call that the slow path has prepared: a communicator, what it keeps of that kind of call, and what
+#: that takes of this one; and this rank's own contribution, or a kind of device.
+Known: TypeAlias = "tuple[Communicator, Prepared, Any, Any]"
 
 
 def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
@@ -88,8 +94,25 @@ def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
         end()
         return True
 
+    def known(name: str, args: tuple[Any, ...]) -> Known | None:
+        if turn.closed or name not in ("all_reduce", "broadcast", "barrier"):
+            return None
+        if not args:
+            found = kinds.get(("barrier",))
+            return None if found is None else (comm, found, None, "cpu")
+        array, option = args
+        if type(array) is not array_type or not array.flags.carray:
+            return None
+        if name == "broadcast":
+            found = kinds.get((name, option, array.dtype, array.shape))
+            return None if found is None else (comm, found, ([array], []) if option == rank else ([], [array]), array)
+        if type(option) is not op_type or option.factor is not None:
+            return None
+        found = kinds.get((name, option.name, array.dtype, array.shape))
+        return None if found is None else (comm, found, args, array)
+
     all_reduce, broadcast = array_call("all_reduce", True), array_call("broadcast", False)
-    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier)
+    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier, known=known)
 
 
 # Shortcuts: what a communicator may offer beside its methods, so that plain calls skip all that lies between
@@ -129,6 +152,11 @@ def _nothing(*args: Any) -> bool:
     return False
 
 
+def _unknown(name: str, args: tuple[Any, ...], /) -> Known | None:
+    """Know no call."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Shortcuts:
     """One callable for each operation, called by the public function of that name with its array arguments.
@@ -148,6 +176,12 @@ class Shortcuts:
         barrier: Takes nothing.
         send: Takes array, global rank and tag.
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
+        all_reduce_coalesced: Takes a list of arrays and the reduce op.
+        isend: Takes array, global rank and tag; returns what stands for the message in the recorder, and a work to wait
+            for, or None if it has left; or None for nothing.
+        irecv: Likewise, of a message that was there already, with its sender's global rank instead of a work.
+        known: Takes the name of one of these collectives and its arguments but for the time-out, and returns what
+            carries it out, for a call that is asynchronous; None where the general path must be taken.
     """
 
     all_reduce: Callable[[Any, Any, Timeout | None], bool] = _nothing
@@ -162,5 +196,9 @@ class Shortcuts:
     all_to_all: Callable[[Any, Any, Timeout | None], bool] = _nothing
     all_to_all_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
     barrier: Callable[[Timeout | None], bool] = _nothing
+    all_reduce_coalesced: Callable[[Any, Any, Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
+    isend: Callable[[Any, Any, Any], tuple[Ticket, Work | None] | None] = lambda *args: None
+    irecv: Callable[[Any, Any, Any], tuple[Ticket, int] | None] = lambda *args: None
+    known: Callable[[str, tuple[Any, ...]], Known | None] = _unknown

@@ -41,25 +41,30 @@ def seconds(timeout: Timeout, name: str = "timeout") -> float:
 
 
 class Deadline:
-    """A moment that one operation, with all its waits, must not outlast."""
+    """A moment that one operation, with all its waits, must not outlast.
 
-    __slots__ = ("_at", "timeout_s")
+    Attributes:
+        timeout_s: How long it may take.
+        at_s: The moment, by the monotonic clock.
+    """
+
+    __slots__ = ("at_s", "timeout_s")
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._at = monotonic() + timeout_s
+        self.at_s = monotonic() + timeout_s
 
     def __repr__(self) -> str:
         return f"<Deadline: {self.remaining():.3g} s left of {self.timeout_s:g}>"
 
     def remaining(self) -> float:
         """Return the seconds that are left, never less than zero."""
-        return max(0.0, self._at - monotonic())
+        return max(0.0, self.at_s - monotonic())
 
     def overdue_s(self) -> float:
         """Return by how much the moment has passed; less than zero before."""
-        return monotonic() - self._at
+        return monotonic() - self.at_s
 
     def expired(self) -> bool:
         """Tell whether the moment has passed."""
-        return monotonic() >= self._at
+        return monotonic() >= self.at_s

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rankwise.basics.ending import WorkFuture
 
-__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work"]
+__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "future_of", "state"]
 
 
 @runtime_checkable
@@ -141,7 +141,7 @@ class FutureWork:
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
         ending = self._ending
-        future = _future(self, lambda: ending.value)
+        future = future_of(self, lambda: ending.value)
         ending.then(future.end)
         return future
 
@@ -207,7 +207,7 @@ class CompletedWork(FutureWork):
 
     def get_future(self) -> Future[Any]:
         """Return a future that is done."""
-        future = _future(self, lambda: None)
+        future = future_of(self, lambda: None)
         future.end()
         return future
 
@@ -294,7 +294,7 @@ class BoundWork:
 
     def get_future(self) -> Future[Any]:
         """Return a future of `result()`."""
-        future = _future(self, lambda: self._result)
+        future = future_of(self, lambda: self._result)
         try:
             self._inner.add_done_callback(lambda _: future.end())
         except BaseException as error:
@@ -351,7 +351,8 @@ class BoundWork:
         return asyncio.wrap_future(self.get_future()).__await__()
 
 
-def _future(work: Work, value: Callable[[], Any]) -> WorkFuture:
+def future_of(work: Work, value: Callable[[], Any]) -> WorkFuture:
+    """Return a future of a work, whose `end` is to be called once that has ended; `value` returns its result."""
     from rankwise.basics.ending import WorkFuture  # only now: few programs ask for futures
 
     return WorkFuture(work, value)

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arrays import Array, as_array, device_of
-from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import forget_waited, has_only_waited, is_interrupt
 from rankwise.basics.recording import Ticket, title
 from rankwise.basics.tracebacks import shorten
 from rankwise.basics.work import COMPLETED, BoundWork, Work
 from rankwise.calls.combined import CombinedWork
+from rankwise.collective.issue_order import IssuedWork
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["bounded", "broken", "failed", "finish", "put_back", "require_uneven", "terms"]
+__all__ = ["bounded", "broken", "failed", "finish", "issued", "put_back", "require_uneven", "terms"]
 
 
 def terms(
@@ -40,6 +41,32 @@ def terms(
     timeout_s = bounded(group, device, op, timeout)
     group.trail.begin(op, device)
     return timeout_s, async_op or get_ident() in group.collected
+
+
+def issued(group: ProcessGroup, name: str, result: Any, timeout: Timeout | None, *args: Any) -> Work | None:
+    """Issue a plain asynchronous call, by what is kept of its kind; None if it takes the general path.
+
+    Args:
+        group: The group.
+        name: The shortcut of the call.
+        result: The caller's own buffers, which the operation fills.
+        timeout: The time-out that the caller has given.
+        args: What the shortcut takes besides.
+    """
+    features, device = group.granted, "cpu"
+    if group.collected or ("async", device) not in features or not (timeout is None or ("timeout", device) in features):
+        return None
+    known = group.shortcuts.known(name, args)
+    if known is None:
+        return None
+    comm, prepared, given, array = known
+    op, trail = name.removesuffix("_single"), group.trail
+    deadline = Deadline(group.timeout_s if timeout is None else seconds(timeout))
+    trail.begin(op, array)
+    work = comm.line_up(op, prepared, given, deadline)
+    ticket = trail.issued()
+    work.hand_out(result, partial(trail.ended, ticket), partial(broken, group), partial(_named, group, ticket))
+    return work
 
 
 def bounded(group: ProcessGroup, device: str | Array, op: str, timeout: Timeout | None) -> float:
@@ -134,10 +161,13 @@ def broken(group: ProcessGroup | None, error: BaseException) -> None:
     shorten(error)
 
 
-def _bound(group: ProcessGroup, work: Work, result: Any) -> BoundWork:
+def _bound(group: ProcessGroup, work: Work, result: Any) -> Work:
     ticket = group.trail.issued()
-    noted = partial(group.trail.ended, ticket)
-    return BoundWork(work, result, group.ranks, noted, partial(broken, group), partial(_named, group, ticket))
+    noted, ends, named = partial(group.trail.ended, ticket), partial(broken, group), partial(_named, group, ticket)
+    if type(work) is not IssuedWork:
+        return BoundWork(work, result, group.ranks, noted, ends, named)
+    work.hand_out(result, noted, ends, named)
+    return work
 
 
 def _named(group: ProcessGroup, ticket: Ticket) -> str:

@@ -8,17 +8,21 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from rankwise.basics.arguments import require
-from rankwise.basics.arrays import AnyArray
+from rankwise.basics.arrays import AnyArray, Array, is_sparse
 from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed
+from rankwise.calls.calling import failed, finish, put_back, terms
 from rankwise.calls.collectives import all_reduce
 from rankwise.calls.combined import CombinedWork
 from rankwise.calls.exchanges import all_gather
+from rankwise.collective.call import Call
+from rankwise.collective.together import packed, shapes_mark, unpack
 from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
@@ -132,10 +136,11 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
 def all_reduce_coalesced(
     tensors: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:
-    """Do an `all_reduce` of each array, issued together.
+    """Do an `all_reduce` of each array, issued together; small ones of one dtype are reduced as one array.
 
     Args:
-        tensors: The arrays, which may differ in shape and dtype; the same on all ranks.
+        tensors: The arrays, which may differ in shape and dtype; the same on all ranks. None may share memory with
+            another.
         op: How to reduce.
         group: The group; None is the default group.
         async_op: Return a `Work` immediately instead of waiting for the operation.
@@ -156,12 +161,23 @@ def all_reduce_coalesced(
     try:
         if (pg := resolve(group, "all_reduce_coalesced")) is None:
             return None
+        if not async_op and pg.shortcuts.all_reduce_coalesced(tensors, op, None):
+            return None
         require(tensors=tensors)
         check.any_reduce_op(pg, "all_reduce_coalesced", op)
+        given = list(tensors)
+        arrays = None if pg.collected else _small_ones(pg, given)
+        if arrays is not None:
+            flat, together = packed(arrays), (-len(arrays), shapes_mark(arrays))
+            lane = pg.lane(flat, "all_reduce", check.reduce_op(pg, "all_reduce", op, flat))
+            call = Call("all_reduce", flat, op, together=together)
+            work = lane.run(call, *terms(pg, flat, "all_reduce", async_op, None))
+            filled = CombinedWork([work], after=lambda: unpack(flat, arrays))
+            return finish(pg, put_back(filled, given, arrays), given, async_op, given)
         with coalescing(group, async_ops=True) as block:
-            for tensor in tensors:
+            for tensor in given:
                 all_reduce(tensor, op, group)
-        return _ended(block, list(tensors), async_op)
+        return _ended(block, given, async_op)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -212,6 +228,21 @@ def all_gather_coalesced(
     except BaseException as error:
         failed(pg, error)
         raise
+
+
+#: Up to how many arrays, and how many bytes of all, are reduced as one. With more to move, what they have in common is
+#: little of the time, and to copy them is not.
+_MOST_ARRAYS, _MOST_NBYTES = 256, 64 << 10
+
+
+def _small_ones(group: ProcessGroup, given: Sequence[Any]) -> list[Array] | None:
+    """Return arrays that are reduced as one, by what all ranks know alike of them: their dtypes and shapes."""
+    if not 1 < len(given) <= _MOST_ARRAYS or any(type(each) is not np.ndarray and is_sparse(each) for each in given):
+        return None
+    arrays = [check.output_array(group, "all_reduce", "tensor", each) for each in given]
+    first = arrays[0].dtype
+    alike = all(type(array) is np.ndarray and array.dtype == first for array in arrays)
+    return arrays if alike and 0 < sum(array.nbytes for array in arrays) <= _MOST_NBYTES else None
 
 
 def _ended(block: Coalesced, result: list[Any], async_op: bool) -> Work | None:

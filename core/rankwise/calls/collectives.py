@@ -24,7 +24,7 @@ from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed, finish, require_uneven, terms
+from rankwise.calls.calling import failed, finish, issued, require_uneven, terms
 from rankwise.calls.check import aside, parts_aside
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike
@@ -73,7 +73,10 @@ def broadcast(
         if (pg := resolve(group, "broadcast")) is None:
             return None
         root = group_rank(pg, "src", src, group_src)
-        if not async_op and pg.shortcuts.broadcast(tensor, root, timeout):
+        if async_op:
+            if (work := issued(pg, "broadcast", tensor, timeout, tensor, root)) is not None:
+                return work
+        elif pg.shortcuts.broadcast(tensor, root, timeout):
             return None
         is_root = root == pg.rank()
         array = (check.input_array if is_root else check.output_array)(pg, "broadcast", "tensor", tensor)
@@ -131,7 +134,10 @@ def all_reduce(
     try:
         if (pg := resolve(group, "all_reduce")) is None:
             return None
-        if not async_op and pg.shortcuts.all_reduce(tensor, op, timeout):
+        if async_op:
+            if (work := issued(pg, "all_reduce", tensor, timeout, tensor, op)) is not None:
+                return work
+        elif pg.shortcuts.all_reduce(tensor, op, timeout):
             return None
         if type(tensor) is not np.ndarray and is_sparse(tensor):
             array, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op)
@@ -194,7 +200,10 @@ def reduce(
         if (pg := resolve(group, "reduce")) is None:
             return None
         root = group_rank(pg, "dst", dst, group_dst)
-        if not async_op and pg.shortcuts.reduce(tensor, op, root, timeout):
+        if async_op:
+            if (work := issued(pg, "reduce", tensor, timeout, tensor, op, root)) is not None:
+                return work
+        elif pg.shortcuts.reduce(tensor, op, root, timeout):
             return None
         is_root = root == pg.rank()
         array = (check.output_array if is_root else check.input_array)(pg, "reduce", "tensor", tensor)
@@ -251,7 +260,10 @@ def gather(
         if (pg := resolve(group, "gather")) is None:
             return None
         root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
-        if not async_op and pg.shortcuts.gather(tensor, gather_list, root, timeout):
+        if async_op:
+            if (work := issued(pg, "gather", gather_list, timeout, tensor, gather_list, root)) is not None:
+                return work
+        elif pg.shortcuts.gather(tensor, gather_list, root, timeout):
             return None
         array = check.input_array(pg, "gather", "tensor", tensor)
         parts = check.root_list(pg, "gather", "gather_list", gather_list, root, writable=True)
@@ -315,7 +327,10 @@ def scatter(
         if (pg := resolve(group, "scatter")) is None:
             return None
         root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
-        if not async_op and pg.shortcuts.scatter(tensor, scatter_list, root, timeout):
+        if async_op:
+            if (work := issued(pg, "scatter", tensor, timeout, tensor, scatter_list, root)) is not None:
+                return work
+        elif pg.shortcuts.scatter(tensor, scatter_list, root, timeout):
             return None
         array = check.output_array(pg, "scatter", "tensor", tensor)
         parts = check.root_list(pg, "scatter", "scatter_list", scatter_list, root, writable=False)
@@ -360,7 +375,10 @@ def barrier(
     try:
         if (pg := resolve(group, "barrier")) is None:
             return None
-        if not async_op and pg.shortcuts.barrier(timeout):
+        if async_op:
+            if (work := issued(pg, "barrier", None, timeout)) is not None:
+                return work
+        elif pg.shortcuts.barrier(timeout):
             return None
         lane, device = pg.any_lane("barrier")
         return finish(pg, lane.run(Call("barrier"), *terms(pg, device, "barrier", async_op, timeout)), None, async_op)

@@ -13,7 +13,7 @@ from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed, finish, require_uneven, terms
+from rankwise.calls.calling import failed, finish, issued, require_uneven, terms
 from rankwise.calls.check import aside, parts_aside
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
@@ -72,7 +72,10 @@ def all_gather(
     try:
         if (pg := resolve(group, "all_gather")) is None:
             return None
-        if not async_op and pg.shortcuts.all_gather(tensor_list, tensor, timeout):
+        if async_op:
+            if (work := issued(pg, "all_gather", tensor_list, timeout, tensor_list, tensor)) is not None:
+                return work
+        elif pg.shortcuts.all_gather(tensor_list, tensor, timeout):
             return None
         array = check.input_array(pg, "all_gather", "tensor", tensor)
         parts = check.array_list(pg, "all_gather", "tensor_list", tensor_list, writable=True)
@@ -128,7 +131,11 @@ def all_gather_single(
     try:
         if (pg := resolve(group, "all_gather_single")) is None:
             return None
-        if not async_op and pg.shortcuts.all_gather_single(output_tensor, input_tensor, timeout):
+        if async_op:
+            work = issued(pg, "all_gather_single", output_tensor, timeout, output_tensor, input_tensor)
+            if work is not None:
+                return work
+        elif pg.shortcuts.all_gather_single(output_tensor, input_tensor, timeout):
             return None
         array = check.input_array(pg, "all_gather_single", "input_tensor", input_tensor)
         output = check.output_array(pg, "all_gather_single", "output_tensor", output_tensor)
@@ -185,7 +192,10 @@ def reduce_scatter(
     try:
         if (pg := resolve(group, "reduce_scatter")) is None:
             return None
-        if not async_op and pg.shortcuts.reduce_scatter(output, input_list, op, timeout):
+        if async_op:
+            if (work := issued(pg, "reduce_scatter", output, timeout, output, input_list, op)) is not None:
+                return work
+        elif pg.shortcuts.reduce_scatter(output, input_list, op, timeout):
             return None
         array = check.output_array(pg, "reduce_scatter", "output", output)
         parts = check.array_list(pg, "reduce_scatter", "input_list", input_list, writable=False)
@@ -244,7 +254,10 @@ def reduce_scatter_single(
     try:
         if (pg := resolve(group, "reduce_scatter_single")) is None:
             return None
-        if not async_op and pg.shortcuts.reduce_scatter_single(output, input, op, timeout):
+        if async_op:
+            if (work := issued(pg, "reduce_scatter_single", output, timeout, output, input, op)) is not None:
+                return work
+        elif pg.shortcuts.reduce_scatter_single(output, input, op, timeout):
             return None
         array = check.output_array(pg, "reduce_scatter_single", "output", output)
         whole = check.input_array(pg, "reduce_scatter_single", "input", input)
@@ -301,7 +314,11 @@ def all_to_all(
     try:
         if (pg := resolve(group, "all_to_all")) is None:
             return None
-        if not async_op and pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list, timeout):
+        if async_op:
+            work = issued(pg, "all_to_all", output_tensor_list, timeout, output_tensor_list, input_tensor_list)
+            if work is not None:
+                return work
+        elif pg.shortcuts.all_to_all(output_tensor_list, input_tensor_list, timeout):
             return None
         outs = check.array_list(pg, "all_to_all", "output_tensor_list", output_tensor_list, writable=True)
         ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
@@ -359,7 +376,10 @@ def all_to_all_single(
         if (pg := resolve(group, "all_to_all_single")) is None:
             return None
         equal = not output_split_sizes and not input_split_sizes
-        if equal and not async_op and pg.shortcuts.all_to_all_single(output, input, timeout):
+        if async_op and equal:
+            if (work := issued(pg, "all_to_all_single", output, timeout, output, input)) is not None:
+                return work
+        elif equal and pg.shortcuts.all_to_all_single(output, input, timeout):
             return None
         whole = check.output_array(pg, "all_to_all_single", "output", output)
         array = check.input_array(pg, "all_to_all_single", "input", input)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankwise.backends.communicator import Communicator
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket, title
-from rankwise.basics.work import COMPLETED, BoundWork, Work
+from rankwise.basics.work import COMPLETED, BoundWork, CompletedWork, Work, future_of, state
 from rankwise.calls import check
 from rankwise.calls.calling import bounded, broken, put_back
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
 
@@ -169,6 +172,12 @@ def isend(
     try:
         if (pg := resolve(group, "isend")) is None:
             return None
+        if group_dst is None and (sent := pg.shortcuts.isend(tensor, dst, tag)) is not None:
+            ticket, rest = sent
+            if rest is None:
+                return _Ended(pg, tensor, f"isend to rank {dst}", ticket)
+            lane = pg.lane(tensor, "send")
+            return _Message(pg, lane, rest, tensor, tensor, f"isend to rank {dst}", ticket, dst)
         tag = check.tag(pg, "isend", tag)
         array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
         ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
@@ -218,6 +227,9 @@ def irecv(
     try:
         if (pg := resolve(group, "irecv")) is None:
             return None
+        if group_src is None and (come := pg.shortcuts.irecv(tensor, src, tag)) is not None:
+            ticket, sender = come
+            return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender)
         tag = check.tag(pg, "irecv", tag)
         array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
@@ -232,6 +244,39 @@ def irecv(
     except BaseException as error:
         broken(pg, error)
         raise
+
+
+class _Ended(CompletedWork):
+    """A message that has ended before its call returned."""
+
+    def __init__(self, pg: ProcessGroup, result: Any, what: str, ticket: Ticket, source: int | None = None) -> None:
+        self._source, self._result, self._told = source, result, (pg.group_desc, what, ticket)
+
+    def result(self) -> Any:
+        """Return the caller's own array."""
+        return self._result
+
+    def get_future(self) -> Future[Any]:
+        """Return a future that is done."""
+        future = future_of(self, self.result)
+        future.end()
+        return future
+
+    def _named(self) -> str:
+        group, what, ticket = self._told
+        return _name_of(ticket, what, repr(group))
+
+    def __repr__(self) -> str:
+        return f"<Work: {self._named()}: {state(self)}>"
+
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import facts
+
+        return facts("work", (("operation", self._named()), ("state", state(self))))
+
+
+def _name_of(ticket: Ticket, what: str, group: str) -> str:
+    return f"{title(ticket)}, {what.partition(' ')[2]}, on group {group}"
 
 
 class _Message(BoundWork):
@@ -259,7 +304,7 @@ class _Message(BoundWork):
         self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
 
     def _named(self, ticket: Ticket) -> str:
-        return f"{title(ticket)}, {self._told.partition(' ')[2]}, on group {self._group}"
+        return _name_of(ticket, self._told, self._group)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait until the message has been sent or received.

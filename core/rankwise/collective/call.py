@@ -42,6 +42,8 @@ class Call:
         ins: One array for each group rank, of any sizes, that goes there.
         outs: Likewise what comes from there.
         remark: What else must be the same on all ranks, as an addition to the dtype.
+        together: Of several arrays that are reduced as one how many, and what stands for their shapes, both as numbers
+            below zero; the same on all ranks too.
     """
 
     op: str
@@ -51,6 +53,7 @@ class Call:
     ins: Sequence[Array] | None = None
     outs: Sequence[Array] | None = None
     remark: str = ""
+    together: tuple[int, ...] = ()
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -60,7 +63,11 @@ class Call:
         reduce_op = "" if self.reduce_op is None else self.reduce_op.name
         told = OPERATIONS[self.op].told(self)
         count = math.prod(told["shape"]) if "shape" in told else self.array.size
-        return Fingerprint(self.op, reduce_op, self.root, dtype_text(self.array.dtype) + self.remark, count, **told)
+        dtype = dtype_text(self.array.dtype) + self.remark
+        if self.together:
+            many, shapes = self.together
+            dtype += f" in {-many} arrays ({-shapes:x})"
+        return Fingerprint(self.op, reduce_op, self.root, dtype, count, **told)
 
     @property
     def kind(self) -> Hashable:
@@ -72,7 +79,7 @@ class Call:
             return None
         if self.ins is None and self.outs is None:
             both = self.reduce_op is not None and self.root >= 0
-            return self.op, (option, self.root) if both else option, array.dtype, array.shape
+            return self.op, (option, self.root) if both else option, array.dtype, array.shape + self.together
         return self.op, option, array.dtype, array.size, _sizes(self.ins), _sizes(self.outs)
 
     def derived(self, comm: PointToPoint) -> Algorithm:

@@ -11,64 +11,152 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
-from rankwise.basics.deadline import Deadline, Timeout
-from rankwise.basics.interrupts import heed, held, start_thread
-from rankwise.basics.work import FutureWork
+from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.ending import Ending
+from rankwise.basics.interrupts import heed, held, only_waited, start_thread
+from rankwise.basics.tracebacks import anew, shorten
+from rankwise.basics.work import FutureWork, Work, future_of, state
 from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 
-__all__ = ["IssueOrder"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = ["IssueOrder", "IssuedWork"]
 
 Operation = Callable[[], None]
 #: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
 GiveUp = Callable[[DistError], DistError | None]
 
 
-class _QueuedWork(FutureWork):
-    """An operation in the line. Its own time-out bounds every wait for it, even before its turn has come."""
+class IssuedWork(FutureWork):
+    """An operation in the line, as the program sees it. Its own time-out bounds every wait, even before its turn.
 
-    def __init__(self, order: IssueOrder, title: str, deadline: Deadline, give_up: GiveUp) -> None:
-        super().__init__()
+    The thread that carries it out notes its end in the flight recorder. Every call of Python counts here, as a program
+    may issue many: names and futures are made when they are asked for.
+    """
+
+    #: What `hand_out` has been told.
+    _result: Any = None
+    _noted: Callable[[BaseException | None], object] | None = None
+    _broken: Callable[[BaseException], object] = staticmethod(shorten)
+    _named: Callable[[], str] | None = None
+
+    def __init__(
+        self, order: IssueOrder, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp
+    ) -> None:
+        self._ending, self._source = Ending(), None  # as the base does, which would be one call more
         self._order, self._title, self._deadline, self._give_up = order, title, deadline, give_up
+        #: What carries it out; nothing once it has begun.
+        self.operation: Operation = operation
+
+    def hand_out(
+        self,
+        result: Any,
+        noted: Callable[[BaseException | None], object],
+        broken: Callable[[BaseException], object],
+        named: Callable[[], str],
+    ) -> None:
+        """Learn what the program's call has to say of it, which may have ended meanwhile.
+
+        Args:
+            result: The program's own buffers, which the operation fills.
+            noted: Notes the end, as often as it is told.
+            broken: Ends a call that raises.
+            named: Says what it is, where it is printed.
+        """
+        self._result, self._broken, self._named, self._noted = result, broken, named, noted
+        if self._ending.told:
+            noted(self._ending.error)
+
+    def succeed(self, result: Any = None, source: int | None = None) -> None:
+        """End the work well, and note that."""
+        self._note(None)
+        super().succeed(result, source)
+        self._note(None)  # if it was handed out in between
+
+    def fail(self, error: BaseException) -> None:
+        """End the work with an error, and note that."""
+        if not self._ending.told:
+            self._note(error)
+        super().fail(error)
+        self._note(self._ending.error)
+
+    def _note(self, error: BaseException | None) -> None:
+        if self._noted is not None:
+            self._noted(error)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait; on the thread that serves the line, by serving it."""
-        self._order.serve_while_waiting(self)
-        if self.is_completed():
-            return super().wait()
-        if timeout is not None:
-            return self._wait_within(timeout)
+        ending = self._ending
         try:
-            return super().wait(self._deadline.remaining() + _LEEWAY_S)
-        except DistTimeoutError:
-            if self._order.holds_up(self):
-                return self._late("operations before it in the group take longer")
-        try:
-            return super().wait(_OWN_END_S)
-        except DistTimeoutError:
-            return self._late("and it does not end by itself")
+            if not ending.told and self._order.server == get_ident():
+                self._order.serve_while_waiting(self)
+            if not ending.told:
+                timeout_s = self._deadline.at_s - monotonic() + _LEEWAY_S if timeout is None else seconds(timeout)
+                try:
+                    in_time = ending.wait(timeout_s)
+                except BaseException as error:
+                    only_waited(error)  # no wait changes anything, see `Ending`
+                    raise
+                if not in_time:
+                    self._wait_on(None if timeout is None else timeout_s)
+            if ending.error is not None:
+                raise anew(ending.error)
+            return True
+        except BaseException as error:
+            self._broken(error)
+            raise
 
-    def _late(self, why: str) -> bool:
+    def _wait_on(self, timeout_s: float | None) -> None:
+        """Go on after a wait whose time is up; None is the operation's own time-out."""
+        if timeout_s is not None:
+            if not self._ending.told:
+                late = f"{self._what()}: timed out: not done after {timeout_s:g} s; it goes on"
+                raise DistTimeoutError(late)
+        elif self._order.holds_up(self):
+            self._late("operations before it in the group take longer")
+        elif not self._ending.wait(_OWN_END_S):
+            self._late("and it does not end by itself")
+
+    def _late(self, why: str) -> None:
         """Give the operation up, unless it has ended meanwhile."""
-        if not self.is_completed():
-            late = DistTimeoutError(f"{self._title}: timed out: not done within {self._deadline.timeout_s:g} s: {why}")
+        if not self._ending.told:
+            text = f"{self._what()}: timed out: not done within {self._deadline.timeout_s:g} s: {why}"
+            late = DistTimeoutError(text)
             self.fail(self._give_up(late) or late)
-        return super().wait()
 
-    def _wait_within(self, timeout: Timeout) -> bool:
-        try:
-            return super().wait(timeout)
-        except DistTimeoutError as error:
-            if self.is_completed():
-                return super().wait()
-            raise DistTimeoutError(f"{self._title}: {error}; it goes on") from None
+    def _what(self) -> str:
+        return self._order.title(self._title)
 
+    def result(self) -> Any:
+        """Wait, and return what the operation has filled."""
+        self.wait()
+        return self._result
 
-class _Item(NamedTuple):
-    operation: Operation
-    work: FutureWork
+    def get_future(self) -> Future[Any]:
+        """Return a future of `result()`."""
+        future = future_of(self, lambda: self._result)
+        self._ending.then(future.end)
+        return future
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(work)` once the operation has ended, in the context of this call."""
+        run = contextvars.copy_context().run
+        self._ending.then(lambda: run(callback, self))
+
+    def __repr__(self) -> str:
+        return f"<Work: {'' if self._named is None else f'{self._named()}: '}{state(self)}>"
+
+    def _repr_html_(self) -> str:
+        from rankwise.basics.rich_display import facts
+
+        what = self._title if self._named is None else self._named()
+        return facts("work", (("operation", what), ("state", state(self))))
 
 
 #: An operation that has its turn ends by its own time-out; only one that has not is ended by its waiter.
@@ -80,19 +168,27 @@ _LOOK_S = 0.5
 
 
 #: The line of those groups that have never made an asynchronous call; nothing is ever put into it.
-_NONE: deque[_Item] = deque()
+_NONE: deque[IssuedWork] = deque()
 
 
 class IssueOrder:
-    """The line in which operations wait for their turn."""
+    """The line in which operations wait for their turn.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Args:
+        name: Of the thread that runs asynchronous operations.
+        title: Returns what errors call an operation, by its name.
+
+    Attributes:
+        server: The number of that thread, while it runs.
+    """
+
+    def __init__(self, name: str, title: Callable[[str], str] = str) -> None:
+        self._name, self.title, self.server = name, title, 0
         # Entered by the lock itself: an interrupt within `with condition` may leave it locked for good. And more than
         # once: a signal handler may abort the group while the code that it has interrupted holds the lock.
         self._lock = threading.RLock()
-        #: Made by the first that waits: most groups have none.
-        self._changed: threading.Condition | None = None
+        #: What wakes the threads that wait for a change: a lock for each, which is released.
+        self._bells: list[threading.Lock] = []
         self.turn = make_turn(self._lock)
         self._waiting = _NONE
         self._closed = False
@@ -114,7 +210,7 @@ class IssueOrder:
     def holds_up(self, work: FutureWork) -> bool:
         """Tell whether an operation still waits for its turn."""
         with self._lock:
-            return any(item.work is work for item in self._waiting)
+            return any(waiting is work for waiting in self._waiting)
 
     def length(self) -> int:
         """Return how many operations wait for their turn."""
@@ -123,12 +219,12 @@ class IssueOrder:
     def tell(self) -> None:
         """Wake the threads that wait for the turn."""
         with self._lock:
-            if self._changed is not None:
-                self._changed.notify_all()
+            while self._bells:
+                self._bells.pop().release()
 
-    def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> FutureWork:
+    def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> IssuedWork:
         """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
-        work = _QueuedWork(self, title, deadline, give_up)
+        work = IssuedWork(self, title, operation, deadline, give_up)
         with self._lock:
             if self._closed:
                 raise GroupAbortedError("the group has been destroyed")
@@ -140,9 +236,10 @@ class IssueOrder:
                 thread = threading.Thread(target=serve, args=(self._serve,), name=self._name, daemon=True)
                 start_thread(thread)
                 self._thread = thread
-            self._waiting.append(_Item(operation, work))
+            self._waiting.append(work)
             self.turn.queued = len(self._waiting)
-            self.tell()
+            while self._bells:  # as `tell` does, which would be one call more
+                self._bells.pop().release()
         return work
 
     def drain(self, timeout_s: float) -> None:
@@ -167,8 +264,8 @@ class IssueOrder:
             self._waiting.clear()
             self.turn.queued = 0
             self.tell()
-        for item in dropped:
-            item.work.fail(error)
+        for work in dropped:
+            work.fail(error)
 
     def close(self) -> None:
         """Stop the thread, once what it is running has ended."""
@@ -180,29 +277,38 @@ class IssueOrder:
 
     def serves_here(self) -> bool:
         """Tell whether the caller is the thread that runs asynchronous operations."""
-        return threading.current_thread() is self._thread
+        return get_ident() == self.server
 
-    def serve_while_waiting(self, work: FutureWork) -> None:
+    def serve_while_waiting(self, work: IssuedWork) -> None:
         """On the thread that serves, which is in a callback of a finished operation: serve until `work` has ended."""
-        if self.serves_here():
-            while not work.is_completed() and self._serve_one():
-                pass
-
-    def _serve(self) -> None:
-        while self._serve_one():
+        while not work.is_completed() and self._serve_one():
             pass
 
+    def _serve(self) -> None:
+        self.server = get_ident()
+        while self._serve_one():
+            pass
+        self.server = 0
+
     def _serve_one(self) -> bool:
-        with self._watching():
-            self.turn.queued = len(self._waiting)
-            while self.turn.holder is not None or not self._waiting:
-                if self._closed and not self._waiting:
+        with self._lock:
+            while (
+                not self._waiting
+            ):  # nobody need be told of the turn meanwhile: it costs a call, and wakes this thread
+                if self._closed:
                     return False
-                self._wait()
+                self._wait(forever=True)
+            with self._watching():
                 self.turn.queued = len(self._waiting)
-            operation, work = self._waiting.popleft()
-            self.turn.holder = work  # nobody else takes it while operations are queued
-            self.turn.queued = len(self._waiting)
+                while self.turn.holder is not None or not self._waiting:
+                    if not self._waiting:
+                        return True
+                    self._wait()
+                    self.turn.queued = len(self._waiting)
+                work = self._waiting.popleft()
+                self.turn.holder = work  # nobody else takes it while operations are queued
+                self.turn.queued = len(self._waiting)
+        operation, work.operation = work.operation, _begun
         failure = None
         try:
             operation()
@@ -227,9 +333,22 @@ class IssueOrder:
             finally:
                 self.turn.watchers -= 1
 
-    def _wait(self, timeout_s: float | None = None) -> bool:
+    def _wait(self, timeout_s: float | None = None, forever: bool = False) -> bool:
         # A thread that gives the turn back may be interrupted before it tells so.
-        longest_s = None if self.turn.holder is None else _LOOK_S
-        if self._changed is None:  # under the lock
-            self._changed = threading.Condition(self._lock)
-        return self._changed.wait(longest_s if timeout_s is None else min(timeout_s, _LOOK_S))
+        longest_s = -1 if forever or self.turn.holder is None else _LOOK_S
+        bell = threading.Lock()
+        bell.acquire()
+        self._bells.append(bell)  # under the lock, which is let go meanwhile, however often it is held
+        kept = self._lock._release_save()  # type: ignore[attr-defined]
+        rung = False
+        try:
+            rung = bell.acquire(timeout=longest_s if timeout_s is None else min(timeout_s, _LOOK_S))
+            return rung
+        finally:
+            self._lock._acquire_restore(kept)  # type: ignore[attr-defined]
+            if not rung and bell in self._bells:
+                self._bells.remove(bell)
+
+
+def _begun() -> None:
+    """Stand for an operation that has begun, whose work must not keep its arrays."""

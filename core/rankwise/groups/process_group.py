@@ -109,7 +109,8 @@ class ProcessGroup:
         self._rank = self.rank_of[global_rank]
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
-        self._features: dict[tuple[str, str], None] = {}
+        #: The features that calls have asked for, each with a kind of device, and that its backend has.
+        self.granted: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
         self.shortcuts = UNUSED
         #: Whether a backend of it tells for how long others were waited for.
@@ -246,11 +247,11 @@ class ProcessGroup:
 
     def require_feature(self, feature: str, device: str, op: str) -> None:
         """Raise unless the backend for `device` has a feature that this call of `op` needs."""
-        if (feature, device) in self._features:
+        if (feature, device) in self.granted:
             return
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require_feature(table, feature, device, op, registry.others)
-        self._features[feature, device] = None
+        self.granted[feature, device] = None
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""

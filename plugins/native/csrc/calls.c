@@ -5,7 +5,11 @@
 #include "recorder.h"
 #include "streams.h"
 #include "turn.h"
+#include <datetime.h>
 #include <string.h>
+
+/* Longer time-outs are left to Python. */
+#define LONGEST_S 1e9
 
 typedef struct {
     PyObject_HEAD
@@ -16,7 +20,7 @@ typedef struct {
     Trail *trail;
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
-    PyObject *sequence, *collected; /* of the group that is served, as the trail is; NULL before */
+    PyObject *sequence, *collected, *owner; /* of the group that is served, as the trail is; NULL before */
     PyObject *tell, *wait, *learn, *unreadable, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
@@ -313,22 +317,36 @@ static bool calls_find(Calls *calls, const Given *given, Doing *doing)
     return false;
 }
 
-static bool calls_is_timeout(PyObject *timeout)
+/* A time-out as a call keeps it: None, or so many seconds; NULL, without an exception, for what Python has to look at. */
+static PyObject *calls_timeout_of(PyObject *given)
 {
-    return timeout == Py_None || (PyFloat_CheckExact(timeout) && PyFloat_AS_DOUBLE(timeout) >= 0);
+    if (given == Py_None)
+        return Py_NewRef(given);
+    double timeout_s = -1;
+    if (PyFloat_CheckExact(given))
+        timeout_s = PyFloat_AS_DOUBLE(given);
+    else if (PyLong_CheckExact(given))
+        timeout_s = PyLong_AsDouble(given);
+    else if (PyDelta_CheckExact(given))
+        timeout_s = PyDateTime_DELTA_GET_DAYS(given) * 86400.0 + PyDateTime_DELTA_GET_SECONDS(given) + PyDateTime_DELTA_GET_MICROSECONDS(given) * 1e-6;
+    PyErr_Clear();
+    return timeout_s >= 0 && timeout_s <= LONGEST_S ? PyFloat_FromDouble(timeout_s) : NULL;
 }
 
 /* Do the whole of a public call, whose last argument is its time-out. */
-static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_t given_count, Py_ssize_t count, Take *take)
+static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_t given_count, Py_ssize_t count, Take *take, bool packs)
 {
     Given given;
     given.holds = 0;
     bool done = false;
-    if (given_count == count + 1 && calls->trail != NULL && calls_is_timeout(args[count]) && take(&calls->members, args, &given) && calls_enter(calls)) {
+    PyObject *timeout = given_count == count + 1 && calls->trail != NULL ? calls_timeout_of(args[count]) : NULL;
+    if (timeout != NULL && take(&calls->members, args, &given) && calls_enter(calls)) {
         Doing doing;
         if (calls_find(calls, &given, &doing)) {
-            done = calls_make(calls, &doing, &given, args[count]);
+            done = calls_make(calls, &doing, &given, timeout);
             calls_drop(&doing);
+            if (done && packs)
+                given_unpack(&given, args[0]);
         }
         PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
         if (!calls_leave(calls) && error == NULL)
@@ -338,6 +356,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
             Py_DECREF(error);
         }
     }
+    Py_XDECREF(timeout);
     given_drop(&given);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
@@ -360,12 +379,13 @@ static const struct {
     {"gather", 3, given_take_gather},
     {"scatter", 3, given_take_scatter},
     {"barrier", 0, given_take_barrier},
+    {"together", 4, given_take_together},
 };
 
 #define WHOLE(name, count)                                                                          \
     static PyObject *calls_##name(Calls *calls, PyObject *const *args, Py_ssize_t given)            \
     {                                                                                               \
-        return calls_whole_call(calls, args, given, count, given_take_##name);                                  \
+        return calls_whole_call(calls, args, given, count, given_take_##name, given_take_##name == given_take_coalesced); \
     }
 WHOLE(all_reduce, 2)
 WHOLE(broadcast, 2)
@@ -379,6 +399,17 @@ WHOLE(all_to_all_single, 2)
 WHOLE(gather, 3)
 WHOLE(scatter, 3)
 WHOLE(barrier, 0)
+WHOLE(coalesced, 2)
+
+/* Take the arguments of a call of this name, which are a tuple. */
+static bool calls_take(const Calls *calls, const char *name, PyObject *args, Given *given)
+{
+    given->holds = 0;
+    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
+        if (strcmp(takes[i].name, name) == 0)
+            return PyTuple_GET_SIZE(args) == takes[i].count && takes[i].take(&calls->members, ((PyTupleObject *)args)->ob_item, given);
+    return false;
+}
 
 /* Do what a call of this name has to do but for its turn and the recorder; false if it is left to Python. */
 static PyObject *calls_run(Calls *calls, PyObject *args)
@@ -389,20 +420,51 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
     if (!PyArg_ParseTuple(args, "sO!KO", &name, &PyTuple_Type, &given_args, &sequence, &deadline))
         return NULL;
     Given given;
-    given.holds = 0;
+    Doing doing;
     bool done = false;
-    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
-        if (strcmp(takes[i].name, name) == 0 && PyTuple_GET_SIZE(given_args) == takes[i].count &&
-            takes[i].take(&calls->members, ((PyTupleObject *)given_args)->ob_item, &given)) {
-            Doing doing;
-            if (calls_find(calls, &given, &doing)) {
-                done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
-                calls_drop(&doing);
-            }
-            break;
-        }
+    if (calls_take(calls, name, given_args, &given) && calls_find(calls, &given, &doing)) {
+        done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
+        calls_drop(&doing);
+    }
     given_drop(&given);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
+/* Copies of a call's lists, which the program may change as soon as its call has returned; of the rest, the same. */
+static PyObject *calls_copy_lists(PyObject *args)
+{
+    PyObject *copies = PyTuple_New(PyTuple_GET_SIZE(args));
+    for (Py_ssize_t i = 0; copies != NULL && i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *each = PyTuple_GET_ITEM(args, i);
+        PyObject *copy = PyList_CheckExact(each) ? PyList_GetSlice(each, 0, PyList_GET_SIZE(each)) : Py_NewRef(each);
+        if (copy == NULL)
+            Py_CLEAR(copies);
+        else
+            PyTuple_SET_ITEM(copies, i, copy);
+    }
+    return copies;
+}
+
+/* What carries out a public call that is asynchronous: whose it is, its kind, and what `run` takes of it as a tuple; and this
+   rank's own contribution. None if the call takes the general path. */
+static PyObject *calls_known(Calls *calls, PyObject *args)
+{
+    PyObject *name, *given_args, *known = NULL;
+    if (!PyArg_ParseTuple(args, "UO!", &name, &PyTuple_Type, &given_args))
+        return NULL;
+    const char *text = PyUnicode_AsUTF8(name);
+    Given given = {.holds = 0};
+    Doing doing;
+    bool open = text != NULL && calls->trail != NULL && !calls->turn->closed && PyDict_GET_SIZE(calls->collected) == 0;
+    if (open && calls_take(calls, text, given_args, &given) && calls_find(calls, &given, &doing)) {
+        PyObject *copies = calls_copy_lists(given_args), *array = given.array == NULL ? PyUnicode_FromString("cpu") : Py_NewRef(given.array);
+        known = copies == NULL || array == NULL ? NULL : Py_BuildValue("(OO(OO)O)", calls->owner, doing.kind, name, copies, array);
+        Py_XDECREF(copies);
+        Py_XDECREF(array);
+        calls_drop(&doing);
+    }
+    given_drop(&given);
+    return PyErr_Occurred() || known != NULL ? known : Py_NewRef(Py_None);
 }
 
 /* Tell all other ranks of a group on several hosts what this one says of a call; return what all say, or None if that is
@@ -443,14 +505,15 @@ static PyObject *calls_make_program(Calls *calls, PyObject *args)
 /* Serve the public calls of a group from now on. */
 static PyObject *calls_serve(Calls *calls, PyObject *args)
 {
-    PyObject *trail, *collected, *sequence;
-    if (!PyArg_ParseTuple(args, "O!O!O", &TrailType, &trail, &PyDict_Type, &collected, &sequence))
+    PyObject *trail, *collected, *sequence, *owner;
+    if (!PyArg_ParseTuple(args, "O!O!OO", &TrailType, &trail, &PyDict_Type, &collected, &sequence, &owner))
         return NULL;
     if (!PyIter_Check(sequence)) {
         PyErr_SetString(PyExc_TypeError, "there is no sequence");
         return NULL;
     }
     Py_XSETREF(calls->collected, Py_NewRef(collected));
+    Py_XSETREF(calls->owner, Py_NewRef(owner));
     Py_XSETREF(calls->sequence, Py_NewRef(sequence));
     Py_XSETREF(calls->trail, (Trail *)Py_NewRef(trail));
     Py_RETURN_NONE;
@@ -477,7 +540,7 @@ static PyObject *calls_ops_of(PyObject *given)
 
 /* Where each object is that is held. */
 static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
-                              offsetof(Calls, collected), offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
+                              offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
                               offsetof(Calls, learn),     offsetof(Calls, unreadable), offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
 static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
@@ -562,6 +625,8 @@ static PyMethodDef methods[] = {
     FAST(gather),
     FAST(scatter),
     FAST(barrier),
+    {"all_reduce_coalesced", (PyCFunction)(void (*)(void))calls_coalesced, METH_FASTCALL, NULL},
+    {"known", (PyCFunction)calls_known, METH_VARARGS, "Return what carries out a public call, or None."},
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
     {"compare", (PyCFunction)calls_compare, METH_VARARGS, "Compare the calls of ranks on several hosts."},
     {"program", (PyCFunction)calls_make_program, METH_VARARGS, "Take the steps of a long call of several hosts."},
@@ -584,6 +649,9 @@ static PyTypeObject CallsType = {
 int calls_add_types(PyObject *module)
 {
     static const char *const texts[NAMES] = {"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "barrier"};
+    PyDateTime_IMPORT;
+    if (PyDateTimeAPI == NULL)
+        return -1;
     for (int i = 0; i < NAMES; i++)
         if ((names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
             return -1;

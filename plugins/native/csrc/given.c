@@ -147,6 +147,96 @@ bool given_take_all_reduce(const Members *members, PyObject *const *args, Given 
            given_take_shape(given);
 }
 
+/* ------------------------------------------------------------------ several arrays as one */
+
+/* Up to how many arrays, and how many bytes of all, are reduced as one: see calls/coalesced.py of the core. */
+enum { MOST_TOGETHER = 256, MOST_TOGETHER_NBYTES = 64 << 10 };
+
+static uint64_t given_mix(uint64_t mark, npy_intp number)
+{
+    mark = (mark ^ (uint64_t)number) * 0x100000001B3u;
+    return mark ^ mark >> 29;
+}
+
+/* What stands for the shapes of arrays, as `shapes_mark` of collective/together.py has it; and how many elements they have in
+   all. False if one is not plain, or not like the others, or they are too long. */
+static bool given_measure(PyObject *list, npy_intp *count, npy_intp *mark)
+{
+    uint64_t mixed = 0xCBF29CE484222325u;
+    PyArrayObject *first = arguments_plain(PyList_GET_ITEM(list, 0), true);
+    *count = 0;
+    for (Py_ssize_t i = 0; first != NULL && i < PyList_GET_SIZE(list); i++) {
+        PyArrayObject *array = arguments_plain(PyList_GET_ITEM(list, i), true);
+        if (array == NULL || PyArray_TYPE(array) != PyArray_TYPE(first))
+            return false;
+        mixed = given_mix(mixed, PyArray_NDIM(array));
+        for (int at = 0; at < PyArray_NDIM(array); at++)
+            mixed = given_mix(mixed, PyArray_DIM(array, at));
+        *count += PyArray_SIZE(array);
+        if (*count * PyArray_ITEMSIZE(first) > MOST_TOGETHER_NBYTES)
+            return false;
+    }
+    *mark = -1 - (npy_intp)(mixed >> 1);
+    return first != NULL && *count > 0;
+}
+
+/* Copy all arrays into one, or out of it. */
+static void given_copy_all(PyArrayObject *flat, PyObject *list, bool out)
+{
+    unsigned char *at = PyArray_DATA(flat);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+        PyArrayObject *array = (PyArrayObject *)PyList_GET_ITEM(list, i);
+        size_t nbytes = (size_t)PyArray_NBYTES(array);
+        memcpy(out ? PyArray_DATA(array) : (void *)at, out ? (void *)at : PyArray_DATA(array), nbytes);
+        at += nbytes;
+    }
+}
+
+static bool given_begin_together(Given *given, Op op, PyArrayObject *flat, npy_intp many, npy_intp mark)
+{
+    given->op = op;
+    if (!given_begin(given, ALL_REDUCE, (int)op, flat) || !given_take_shape(given))
+        return false;
+    given->key.numbers[given->key.count++] = many;
+    given->key.numbers[given->key.count++] = mark;
+    return true;
+}
+
+/* (arrays, op): pack them into an array that is held. */
+bool given_take_coalesced(const Members *members, PyObject *const *args, Given *given)
+{
+    npy_intp count, mark;
+    Op op;
+    if (!PyList_CheckExact(args[0]) || PyList_GET_SIZE(args[0]) < 2 || PyList_GET_SIZE(args[0]) > MOST_TOGETHER ||
+        !given_op_of(members, args[1], &op) || !given_measure(args[0], &count, &mark))
+        return false;
+    PyArray_Descr *dtype = PyArray_DESCR((PyArrayObject *)PyList_GET_ITEM(args[0], 0));
+    Py_INCREF(dtype);
+    PyArrayObject *flat = (PyArrayObject *)PyArray_Empty(1, &count, dtype, 0);
+    if (flat == NULL)
+        return false;
+    given_copy_all(flat, args[0], false);
+    bool taken = given_begin_together(given, op, flat, -PyList_GET_SIZE(args[0]), mark);
+    given->held[given->holds++] = (PyObject *)flat;
+    return taken;
+}
+
+/* (array, op, many, mark): one that several were packed into before. */
+bool given_take_together(const Members *members, PyObject *const *args, Given *given)
+{
+    PyArrayObject *flat = arguments_plain(args[0], true);
+    Op op;
+    if (flat == NULL || PyArray_NDIM(flat) != 1 || !given_op_of(members, args[1], &op) || !PyLong_CheckExact(args[2]) || !PyLong_CheckExact(args[3]))
+        return false;
+    npy_intp many = PyLong_AsSsize_t(args[2]), mark = PyLong_AsSsize_t(args[3]);
+    return !PyErr_Occurred() && given_begin_together(given, op, flat, many, mark);
+}
+
+void given_unpack(const Given *given, PyObject *arrays)
+{
+    given_copy_all(given->array, arrays, true);
+}
+
 static bool given_root_of(const Members *members, PyObject *object, int *root)
 {
     int overflow;

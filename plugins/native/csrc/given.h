@@ -44,7 +44,9 @@ typedef bool Take(const Members *members, PyObject *const *args, Given *given);
 
 Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
     given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single, given_take_gather,
-    given_take_scatter;
+    given_take_scatter, given_take_coalesced, given_take_together;
+/* Put what several arrays have become as one to where it belongs. */
+void given_unpack(const Given *given, PyObject *arrays);
 void given_drop(Given *given);
 /* Whether each rank knows the sizes of its own parts only. */
 bool given_is_each_its_own(const Given *given);

@@ -50,7 +50,7 @@ typedef struct {
     /* ... and what is left to Python. */
     PyObject *mark, *settle, *stand_up;
     PyObject *register_offer, *offer, *ask_for, *answer, *copied;
-    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *taken;
+    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken;
     int size;
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
@@ -70,7 +70,7 @@ typedef struct {
     int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
 
-static PyObject *text_send, *text_recv;
+static PyObject *text_send, *text_recv, *text_isend, *text_irecv;
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -460,14 +460,30 @@ static Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer
 
 /* ------------------------------------------------------------------ sending */
 
-/* Send a brief message; false, without an error, if there is no room. */
-static bool messages_send_brief(Messages *messages, Letter *letter, Frame header)
+static Frame messages_header(const Letter *letter)
 {
+    return (Frame){.first = rings_frame_word(MESSAGE, letter->tag), .length = letter->nbytes, .marks = (uint64_t)letter->mark << 32};
+}
+
+static bool messages_fits(const Messages *messages, const Letter *letter)
+{
+    return letter->way->window->unconfirmed + letter->nbytes + messages->message_nbytes <= messages->window_nbytes;
+}
+
+static bool messages_is_brief(const Letter *letter)
+{
+    return letter->nbytes <= (size_t)letter->way->rings->eager_nbytes;
+}
+
+/* Send a brief message; false, without an error, if there is no room. */
+static bool messages_send_brief(Messages *messages, Letter *letter, PyObject *op)
+{
+    Frame header = messages_header(letter);
     Rings *rings = letter->way->rings;
     if (!rings_write(rings, header, PyArray_DATA(letter->array), letter->nbytes))
         return false;
     rings_wake(rings);
-    messages_begin_noting(messages, letter, text_send); /* what does not wait need not be noted before */
+    messages_begin_noting(messages, letter, op); /* what does not wait need not be noted before */
     messages_spend(messages, letter);
     return true;
 }
@@ -477,21 +493,36 @@ static PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way))
         return messages_declined(Py_False);
-    bool sent = false, fits = letter.way->window->unconfirmed + letter.nbytes + messages->message_nbytes <= messages->window_nbytes;
-    Frame header = {.first = rings_frame_word(MESSAGE, letter.tag), .length = letter.nbytes, .marks = (uint64_t)letter.mark << 32};
-    bool brief = letter.nbytes <= (size_t)letter.way->rings->eager_nbytes;
+    bool sent = false, fits = messages_fits(messages, &letter), brief = messages_is_brief(&letter);
     bool may_read = letter.way->pid > 0 && (!messages->patience.may_spin || letter.nbytes >= READ_ALWAYS_NBYTES);
     if (may_read && letter.nbytes >= READ_FROM_NBYTES && (!brief || rings_awaited(letter.way->rings, letter.tag)))
         sent = messages_send_offer(messages, &letter); /* a brief message that nobody waits for must not wait either */
     else if (fits && brief)
-        sent = messages_send_brief(messages, &letter, header);
+        sent = messages_send_brief(messages, &letter, text_send);
     else if (fits)
-        sent = messages_send_long(messages, &letter, header);
+        sent = messages_send_long(messages, &letter, messages_header(&letter));
     if (sent)
         messages_end_noting(messages, &letter);
     else if (PyErr_Occurred())
         messages_note_error(messages, &letter);
     return PyErr_Occurred() ? NULL : PyBool_FromLong(sent);
+}
+
+/* What an asynchronous message that has ended already returns: what stands for it, and what there is to say of its end. */
+static PyObject *messages_told(const Messages *messages, const Letter *letter, PyObject *end)
+{
+    return Py_BuildValue("(NN)", trail_ticket(messages->trail, letter->serial), end);
+}
+
+/* Begin to send, which is the end of it if there is room; else nothing is done. */
+static PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count)
+{
+    Letter letter;
+    if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way) || !messages_is_brief(&letter) ||
+        !messages_fits(messages, &letter) || !messages_send_brief(messages, &letter, text_isend))
+        return messages_declined(Py_None);
+    messages_end_noting(messages, &letter);
+    return messages_told(messages, &letter, Py_NewRef(Py_None));
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -520,29 +551,86 @@ static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t len
     return messages_finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
 }
 
-/* Take the next message if it is the one that is wanted; nobody has the lock. */
-static Taken messages_take(Messages *messages, Letter *letter, bool *seated)
+/* The next frame but credit, if it may be what is wanted; nobody has the lock. */
+static bool messages_next(const Messages *messages, const Letter *letter, Frame *frame)
 {
-    Rings *rings = letter->way->rings;
-    Frame frame;
     unsigned wanted = letter->mark == messages->raw ? 0 : letter->mark;
     do {
-        if (!rings_next(rings, &frame))
-            return NOTHING;
-    } while (messages_take_credit(letter->way, &frame));
-    if (frame.length > letter->nbytes || (wanted != 0 && frame.marks >> 32 != wanted))
+        if (!rings_next(letter->way->rings, frame))
+            return false;
+    } while (messages_take_credit(letter->way, frame));
+    return frame->length <= letter->nbytes && (wanted == 0 || frame->marks >> 32 == wanted);
+}
+
+static bool messages_is_the_message(const Messages *messages, const Letter *letter, const Frame *frame)
+{
+    return frame->first == rings_frame_word(MESSAGE, letter->tag) && frame->length <= messages->window_nbytes;
+}
+
+/* Take a brief message. */
+static Taken messages_take_brief(Messages *messages, const Letter *letter, const Frame *frame)
+{
+    if (frame->length > frame->room)
+        return NOTHING;
+    memcpy(PyArray_DATA(letter->array), frame->payload, frame->length);
+    rings_advance(letter->way->rings, frame->length);
+    return messages_count_received(messages, letter, frame->length) ? TAKEN : FAILED;
+}
+
+/* Take the next message if it is the one that is wanted. */
+static Taken messages_take(Messages *messages, Letter *letter, bool *seated)
+{
+    Frame frame;
+    if (!messages_next(messages, letter, &frame))
         return NOTHING;
     if (frame.first == (rings_frame_word(OFFER, letter->tag) | READABLE) && frame.address != 0 && letter->way->pid > 0)
         return messages_take_offer(messages, letter, frame);
-    if (frame.first != rings_frame_word(MESSAGE, letter->tag) || frame.length > messages->window_nbytes)
+    if (!messages_is_the_message(messages, letter, &frame))
         return NOTHING;
-    if (frame.length > (uint64_t)rings->eager_nbytes)
+    if (frame.length > (uint64_t)letter->way->rings->eager_nbytes)
         return messages_take_long(messages, letter, frame.length, seated);
-    if (frame.length > frame.room)
+    return messages_take_brief(messages, letter, &frame);
+}
+
+/* Take a message that Python has taken in before. */
+static Taken messages_claim(const Messages *messages, const Letter *letter)
+{
+    if (PyDict_GET_SIZE(messages->arrivals) == 0 || messages_has_failed(messages) || messages->engine->leaving)
         return NOTHING;
-    memcpy(PyArray_DATA(letter->array), frame.payload, frame.length);
-    rings_advance(rings, frame.length);
-    return messages_count_received(messages, letter, frame.length) ? TAKEN : FAILED;
+    PyObject *claimed = PyObject_CallFunction(messages->claim, "OiII", letter->array, letter->peer, letter->tag, letter->mark);
+    Taken taken = claimed == NULL ? FAILED : claimed == Py_True ? TAKEN : NOTHING;
+    Py_XDECREF(claimed);
+    return taken;
+}
+
+/* Take a brief message that is the next. */
+static Taken messages_take_now(Messages *messages, const Letter *letter)
+{
+    Frame frame;
+    if (!messages_may_receive(messages, letter) || !messages_next(messages, letter, &frame) ||
+        !messages_is_the_message(messages, letter, &frame) || frame.length > (uint64_t)letter->way->rings->eager_nbytes)
+        return NOTHING;
+    return messages_take_brief(messages, letter, &frame);
+}
+
+/* Begin to receive, which is the end of it if a message is there; else nothing is done. */
+static PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count)
+{
+    Letter letter;
+    if (!messages_take_arguments(messages, &letter, args, count, true))
+        return messages_declined(Py_None);
+    Taken taken = messages_claim(messages, &letter);
+    if (taken == NOTHING)
+        taken = messages_take_now(messages, &letter);
+    if (taken == NOTHING)
+        return messages_declined(Py_None);
+    messages_begin_noting(messages, &letter, text_irecv);
+    if (taken == FAILED) {
+        messages_note_error(messages, &letter);
+        return NULL;
+    }
+    messages_end_noting(messages, &letter);
+    return messages_told(messages, &letter, PyLong_FromLong(letter.way->name));
 }
 
 /* Take the seat, which is free: the interpreter is let go, and nobody else may read the ring. */
@@ -630,6 +718,7 @@ static const Hook hooks[] = {
     {"go_on_receiving", AT(go_on_receiving)},
     {"finish", AT(finish)},
     {"receive", AT(receive)},
+    {"claim", AT(claim)},
     {"taken", AT(taken)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
@@ -768,6 +857,8 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
 static PyMethodDef methods[] = {
     {"send", (PyCFunction)(void (*)(void))messages_py_send, METH_FASTCALL, NULL},
     {"recv", (PyCFunction)(void (*)(void))messages_py_recv, METH_FASTCALL, NULL},
+    {"isend", (PyCFunction)(void (*)(void))messages_py_isend, METH_FASTCALL, NULL},
+    {"irecv", (PyCFunction)(void (*)(void))messages_py_irecv, METH_FASTCALL, NULL},
     {0},
 };
 
@@ -790,6 +881,8 @@ int messages_add_types(PyObject *module)
     } texts[] = {
         {&text_send, "send"},
         {&text_recv, "recv"},
+        {&text_isend, "isend"},
+        {&text_irecv, "irecv"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].text = PyUnicode_InternFromString(texts[i].letters)) == NULL)

@@ -70,5 +70,7 @@ void trail_end(Trail *trail, int64_t waited_ns);
 void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns);
 /* Note that it has failed with the exception that is set. */
 void trail_break_message(Trail *trail, uint64_t serial);
+/* Return what stands for a message in Python. */
+PyObject *trail_ticket(const Trail *trail, uint64_t serial);
 
 #endif

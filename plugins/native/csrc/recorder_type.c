@@ -53,6 +53,11 @@ static PyObject *ticket_of(const Entry *entry)
     return (PyObject *)ticket;
 }
 
+PyObject *trail_ticket(const Trail *trail, uint64_t serial)
+{
+    return ticket_of(recorder_entry(trail->recorder, serial));
+}
+
 /* ------------------------------------------------------------------ reading */
 
 static PyObject *recorder_or_none(PyObject *object)

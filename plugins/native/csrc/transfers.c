@@ -72,7 +72,7 @@ static Rounds transfers_rounds(const Transfer *transfer, const Swap *swap)
 static bool transfers_fit(const Transfer *transfer)
 {
     const Wire *wire = transfer->wire;
-    if (wire->size == 2)
+    if (transfer->nbytes == 0)
         return streams_fit(wire);
     Swap swap = {.wire = transfer->wire, .rank = wire->rank, .size = wire->size};
     Rounds rounds = transfers_rounds(transfer, &swap);
@@ -82,7 +82,7 @@ static bool transfers_fit(const Transfer *transfer)
 bool transfers_take_exchange(Transfer *transfer, Wire *wire, PyObject *sent, PyObject *taken, const char *op, Py_ssize_t nbytes)
 {
     *transfer = (Transfer){.wire = wire, .op = op == NULL ? OPS : kernels_op_named(op), .nbytes = (size_t)nbytes};
-    return wire->size <= MOST_PARCELS && nbytes >= LONG_NBYTES && transfers_take_side(transfer, sent, false, transfer->out) &&
+    return wire->size <= MOST_PARCELS && (nbytes >= LONG_NBYTES || nbytes == 0) && transfers_take_side(transfer, sent, false, transfer->out) &&
            transfers_take_side(transfer, taken, true, transfer->into) && (op == NULL || transfers_has_one_total(transfer)) &&
            transfer->item != 0 && transfers_fit(transfer);
 }
@@ -93,7 +93,7 @@ Ending transfers_run(const Transfer *transfer, PyObject **deadline)
     Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
     if (transfer->pair)
         return streams_reduce(&swap, transfer->into[0], transfer->op, transfer->kind);
-    if (wire->size == 2) {
+    if (transfer->nbytes == 0) {
         int peer = 1 - wire->rank;
         return streams_trade(&swap, transfer->out[peer], transfer->into[peer], transfer->item, transfer->op, transfer->kind);
     }

@@ -9,7 +9,7 @@ typedef struct {
     Wire *wire;      /* borrowed, as all is */
     bool pair;       /* two ranks reduce what both have, in place */
     Owned out[MOST_PARCELS], into[MOST_PARCELS];
-    size_t item, nbytes; /* how long an element is, and a segment among more than two ranks */
+    size_t item, nbytes; /* how long an element is, and a segment; 0 where two ranks trade */
     Op op;           /* OPS where nothing is reduced */
     Kind kind;
     PyObject *dtype; /* of all of it */

@@ -620,3 +620,14 @@ bool wire_swap(Wire *wire, Parcel *parcels, int count)
     wire->progress->last_drive = (double)native_monotonic_ns() * 1e-9;
     return (!held || wire_leave(wire)) && well;
 }
+
+bool wire_glance(Wire *wire, Parcel *parcel)
+{
+    parcels_begin(parcel);
+    if (!wire_enter(wire))
+        return !PyErr_Occurred();
+    int expected;
+    bool some, well = wire_look_around(wire, parcel, 1, &expected, &some);
+    well = wire_leave_rest(wire, parcel, 1) && wire_take_in(wire, parcel, 1) && well;
+    return wire_leave(wire) && well;
+}

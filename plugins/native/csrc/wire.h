@@ -36,7 +36,7 @@ typedef struct {
     PyObject *deferred, *arrivals, *receives, *lines;
     /* ... and what is left to Python. */
     PyObject *settle, *stand_up, *refresh, *pay, *keep, *feed, *taken, *finish, *stream, *exchange;
-    PyObject *mark, *receive, *finish_message;
+    PyObject *mark, *receive, *claim, *finish_message;
     Trail *trail; /* of the group that is served; NULL before */
     int rank, size;
     unsigned most_tag;
@@ -64,6 +64,8 @@ bool wire_has_room(const Wire *wire, int peer, size_t nbytes);
 /* Send and receive all parcels, as far as that takes no longer than a look; those that are not `sent` and `taken` then
    are left to Python. False with an exception set. */
 bool wire_swap(Wire *wire, Parcel *parcels, int count);
+/* Receive a parcel if it is there, whose beginning is left to Python if not all of it is. False with an exception set. */
+bool wire_glance(Wire *wire, Parcel *parcel);
 /* Give the credit that is owed and has met no frame that it could go before, as this rank has all that it needs. */
 bool wire_pay(const Wire *wire);
 /* Whether all of it is done. */

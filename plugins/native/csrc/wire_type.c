@@ -8,7 +8,7 @@
 /* Longer messages are left to Python, which offers those that the window has no room for. */
 enum { LONGEST_NOTE_NBYTES = 1 << 20 };
 
-static PyObject *text_wire_send, *text_wire_recv;
+static PyObject *text_wire_send, *text_wire_recv, *text_wire_isend, *text_wire_irecv;
 
 /* ------------------------------------------------------------------ messages */
 
@@ -84,6 +84,83 @@ static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t coun
     }
     trail_end_message(wire->trail, serial, 0);
     return Py_NewRef(Py_True);
+}
+
+/* What an asynchronous message returns that has ended, or of which the rest is all there is to wait for. */
+static PyObject *wire_told(const Wire *wire, uint64_t serial, PyObject *end)
+{
+    return Py_BuildValue("(NN)", trail_ticket(wire->trail, serial), end);
+}
+
+/* Begin to send, which is the end of it for what is brief; else nothing is done. */
+static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t count)
+{
+    Note note;
+    if (!wire_take_arguments(wire, &note, args, count, false) || wire->turn->closed || note.nbytes > LONG_NBYTES)
+        return wire_declined(Py_None);
+    Parcel parcel = {.peer = note.peer, .out = wire_message_head(note.tag, note.nbytes, note.mark),
+                     .data = PyArray_DATA(note.array), .nbytes = note.nbytes};
+    bool well = wire_swap(wire, &parcel, 1);
+    if (well && !parcel.sent)
+        return Py_NewRef(Py_None);
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_isend);
+    PyObject *rest = parcel.rest == NULL ? Py_NewRef(Py_None) : Py_NewRef(parcel.rest);
+    wire_drop(&parcel, 1);
+    if (!well)
+        trail_break_message(wire->trail, serial);
+    else if (rest == Py_None)
+        trail_end_message(wire->trail, serial, 0);
+    if (well)
+        return wire_told(wire, serial, rest);
+    Py_DECREF(rest);
+    return NULL;
+}
+
+/* Take a message that Python has taken in before; tell by `taken` whether there was one. */
+static bool wire_claim(const Wire *wire, const Note *note, bool *taken)
+{
+    *taken = false;
+    if (PyDict_GET_SIZE(wire->arrivals) == 0 || wire->failure->failing || wire->engine->leaving)
+        return true;
+    PyObject *claimed = PyObject_CallFunction(wire->claim, "OiII", note->array, wire->links[note->peer].rank, note->tag, note->mark);
+    *taken = claimed == Py_True;
+    Py_XDECREF(claimed);
+    return claimed != NULL;
+}
+
+/* Take a brief message that is the next, likewise. */
+static bool wire_take_now(Wire *wire, const Note *note, bool *taken)
+{
+    if (note->nbytes > LONG_NBYTES)
+        return true;
+    unsigned char *own = PyMem_Malloc(note->nbytes);
+    if (own == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    Parcel parcel = {.peer = note->peer, .in = wire_message_head(note->tag, note->nbytes, note->mark), .room = own, .place = own};
+    bool well = wire_glance(wire, &parcel);
+    *taken = well && parcel.taken;
+    if (*taken)
+        memcpy(PyArray_DATA(note->array), own, note->nbytes);
+    PyMem_Free(own);
+    return well;
+}
+
+/* Begin to receive, which is the end of it if a message is there; else nothing is done. */
+static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t count)
+{
+    Note note;
+    bool taken;
+    if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed)
+        return wire_declined(Py_None);
+    if (!wire_claim(wire, &note, &taken) || (!taken && !wire_take_now(wire, &note, &taken)))
+        return NULL;
+    if (!taken)
+        return Py_NewRef(Py_None);
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv);
+    trail_end_message(wire->trail, serial, 0);
+    return wire_told(wire, serial, PyLong_FromLong(wire->links[note.peer].name));
 }
 
 static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t count)
@@ -174,7 +251,7 @@ static const Hook hooks[] = {
     {"lock", AT(lock)},         {"settle", AT(settle)},     {"stand_up", AT(stand_up)},
     {"refresh", AT(refresh)},   {"pay", AT(pay)},
     {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
-    {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"finish_message", AT(finish_message)},
+    {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"claim", AT(claim)},       {"finish_message", AT(finish_message)},
     {"stream", AT(stream)},     {"exchange", AT(exchange)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
@@ -327,6 +404,8 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 static PyMethodDef methods[] = {
     {"send", (PyCFunction)(void (*)(void))wire_py_send, METH_FASTCALL, NULL},
     {"recv", (PyCFunction)(void (*)(void))wire_py_recv, METH_FASTCALL, NULL},
+    {"isend", (PyCFunction)(void (*)(void))wire_py_isend, METH_FASTCALL, NULL},
+    {"irecv", (PyCFunction)(void (*)(void))wire_py_irecv, METH_FASTCALL, NULL},
     {"exchange", (PyCFunction)wire_py_exchange, METH_VARARGS, "Send arrays to other ranks and take others, of ranks that have compared their calls."},
     {"reduce", (PyCFunction)wire_py_reduce, METH_VARARGS, "Reduce an array of two ranks that have compared their calls."},
     {"serve", (PyCFunction)wire_py_serve, METH_O, "Serve the messages of a group."},
@@ -349,7 +428,8 @@ PyTypeObject WireType = {
 
 int wire_add_types(PyObject *module)
 {
-    if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL)
+    if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL ||
+        (text_wire_isend = PyUnicode_InternFromString("isend")) == NULL || (text_wire_irecv = PyUnicode_InternFromString("irecv")) == NULL)
         return -1;
     return PyModule_AddType(module, &WireType);
 }

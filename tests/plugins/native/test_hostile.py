@@ -64,7 +64,7 @@ class Hooks:
         self.kinds: dict[Any, SimpleNamespace] = {}
         self.tell = IssueOrder("hostile").tell
         self.calls = Calls(board, IssueOrder("hostile").turn, COMPILED_OPS, self)
-        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count())
+        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self)
 
     def prepare(self, name: str, elements: int) -> tuple[Any, ...]:
         """Prepare a call, and return arguments of it."""
@@ -221,7 +221,7 @@ def test_odd_arguments_are_left_to_the_general_way(board: NativeBoard, nonsense:
         assert call() is False
 
 
-@pytest.mark.parametrize("timeout", [-1.0, float("nan"), 1, "1", True, timedelta(seconds=1)])
+@pytest.mark.parametrize("timeout", [-1.0, float("nan"), -1, 1e10, 10**400, "1", True, timedelta(-1), timedelta.max])
 def test_an_odd_time_out_is_left_to_the_general_way(board: NativeBoard, timeout: Any) -> None:
     hooks = Hooks(board, np.random.default_rng(0))
     assert hooks.calls.all_reduce(*hooks.prepare("all_reduce", 3), timeout) is False

@@ -44,7 +44,7 @@ def test_what_has_ended_is_not_pending_whoever_has_asked(look: Callable[[Work], 
             look(dist.isend(np.ones(4), 1 - dist.get_rank()))  # type: ignore[arg-type]
             dist.recv(np.ones(4), 1 - dist.get_rank())
         last = dist.all_reduce(np.ones(4), async_op=True)
-        assert wait_until(last._inner.is_completed, PATIENCE_S)  # type: ignore[union-attr]  # nobody asks the work itself
+        assert wait_until(last.is_completed, PATIENCE_S)  # type: ignore[union-attr]
         gc.collect()
         return pending(), states(entries(current().recorder))
 

@@ -19,7 +19,6 @@ from rankwise.backends import (
     mismatch,
     same_call,
 )
-from rankwise.backends import compiled_parts as native
 from rankwise.backends import derived_collectives as derived
 from rankwise.backends import fitting_algorithm as fitting
 from rankwise_gloo_tcp.collectives import hierarchy, streams
@@ -35,20 +34,11 @@ from rankwise_gloo_tcp.collectives.tables import NETWORK
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["BetweenHosts", "between_hosts", "reducing", "travelling"]
+__all__ = ["BetweenHosts", "reducing", "travelling"]
 
 _NOTHING = memoryview(b"")
 #: What accumulates in a wider dtype does so in pieces, each of which may have a copy.
 _PIECE_NBYTES = 4 << 20
-
-
-def between_hosts(comm: GlooCommunicator) -> BetweenHosts:
-    """Return the strategy of a group whose ranks share no memory, compiled where that is and they are few."""
-    if native.module() is None or not comm.engine.plain or not 1 < comm.size <= FEW_RANKS:
-        return BetweenHosts(comm)
-    from rankwise_gloo_tcp.collectives.compiled_wire import CompiledBetweenHosts
-
-    return CompiledBetweenHosts(comm)
 
 
 class BetweenHosts(Strategy):

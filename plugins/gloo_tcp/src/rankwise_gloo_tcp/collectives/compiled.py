@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +30,7 @@ from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
+from rankwise_gloo_tcp.collectives.streams import cut
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.transport.channel import Channel
@@ -50,7 +50,10 @@ __all__ = [
     "CompiledHost",
     "CompiledKind",
     "KindHooks",
+    "arguments",
+    "call_of",
     "kind_of",
+    "messages",
     "served",
 ]
 
@@ -59,19 +62,19 @@ WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values()
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 #: What C is given of a call of an operation.
-ARGUMENTS: dict[str, Callable[[Call], tuple[Any, ...]]] = {
-    "all_reduce": lambda call: (call.array, call.reduce_op),
-    "broadcast": lambda call: (call.array, call.root),
-    "reduce": lambda call: (call.array, call.reduce_op, call.root),
-    "all_gather": lambda call: (call.outs, call.array),
-    "reduce_scatter": lambda call: (call.array, call.ins, call.reduce_op),
-    "all_to_all": lambda call: (call.outs, call.ins),
-    "gather": lambda call: (call.array, call.outs, call.root),
-    "scatter": lambda call: (call.array, call.ins, call.root),
-    "barrier": lambda call: (),
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "all_reduce": ("array", "reduce_op"),
+    "broadcast": ("array", "root"),
+    "reduce": ("array", "reduce_op", "root"),
+    "all_gather": ("outs", "array"),
+    "reduce_scatter": ("array", "ins", "reduce_op"),
+    "all_to_all": ("outs", "ins"),
+    "gather": ("array", "outs", "root"),
+    "scatter": ("array", "ins", "root"),
+    "barrier": (),
 }
 #: The calls whose public functions are compiled too.
-_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single")
+_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single", "all_reduce_coalesced")
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
@@ -101,7 +104,7 @@ class CompiledHost(OneHost):
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""
-        return _Compiled(self, kind, op) if op in ARGUMENTS else super().at_board(kind, op)
+        return _Compiled(self, kind) if op in ARGUMENTS else super().at_board(kind, op)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -113,7 +116,7 @@ class CompiledHost(OneHost):
         found = served(*self._first_call(), group, self.comm)
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
             first = _FirstMessage(self.comm, group)
-            found.update(send=first.send, recv=first.recv)
+            found.update(messages(first))
         return Shortcuts(**found)
 
 
@@ -122,8 +125,37 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
     if not isinstance(group.trail, Trail):
         return {}
     hooks.group = group
-    calls.serve(group.trail, group.collected, comm._sequence)
-    return {name: getattr(calls, name) for name in _PUBLIC}
+    calls.serve(group.trail, group.collected, comm._sequence, comm)
+    return {name: getattr(calls, name) for name in (*_PUBLIC, "known")}
+
+
+def messages(by: Any) -> dict[str, Any]:
+    """Return the public calls of messages by name, of what carries them out."""
+    return {name: getattr(by, name) for name in ("send", "recv", "isend", "irecv")}
+
+
+def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
+    """Return what C is given of a call: its name and its arguments."""
+    if call.together:
+        return "together", (call.array, call.reduce_op, *call.together)
+    return call.op, tuple(getattr(call, field) for field in ARGUMENTS[call.op])
+
+
+def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
+    """Return the call that C was given, perhaps with an array in equal parts instead of a list."""
+    name, args = given
+    if name == "together":
+        return Call("all_reduce", args[0], args[1], together=args[2:])
+    op = name.removesuffix("_single")
+    fields = dict(zip(ARGUMENTS[op], args, strict=True))
+    if op != name:
+        fields = {
+            field: cut(value.reshape(-1), comm.size) if field in ("ins", "outs") else value
+            for field, value in fields.items()
+        }
+    if op == "all_to_all":
+        fields["array"] = fields["ins"][comm.rank]
+    return Call(op, **fields)
 
 
 class CompiledKind:
@@ -142,21 +174,22 @@ class CompiledKind:
 class _Compiled(AtBoard, CompiledKind):
     """One kind of call at the board that C may know; if it does not take one, that is done in Python."""
 
-    def __init__(self, strategy: CompiledHost, kind: Kind, op: str) -> None:
+    def __init__(self, strategy: CompiledHost, kind: Kind) -> None:
         super().__init__(strategy, *kind)
         self.way = WAYS.get(type(self.call), 0)
         self.fetch_count = self.call.route.fetch_count if isinstance(self.call, Move) else 0
-        self._run, self._op, self._arguments = strategy.calls.run, op, ARGUMENTS[op]
+        self._run = strategy.calls.run
 
     def bind(self, call: Call) -> Any:
-        """Return the call."""
-        return call
+        """Return what C is given of the call."""
+        return arguments(call)
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
         waited_ns = self._board.waited_ns
-        if not self._run(self._op, self._arguments(given), sequence, deadline):
-            super().run(super().bind(given), sequence, deadline)
+        name, args = given
+        if not self._run(name, args, sequence, deadline):
+            super().run(super().bind(call_of(given, self._comm)), sequence, deadline)
         elif self._board.waited_ns != waited_ns:
             self._comm.on_wait(self._board.waited_ns - waited_ns)
 
@@ -269,13 +302,15 @@ class _FirstMessage:
         """Leave a message to the slow path."""
         self._make()
 
+    isend = irecv = recv
+
     def _make(self) -> None:
         comm, group, trail = self._comm, self._group, self._group.trail
         assert isinstance(trail, Trail)  # compiled too
         # Else another thread was first, or the group has ended.
         if comm.failure is None and group.shortcuts.send == self.send:
             made = Messages(trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
-            group.shortcuts = replace(group.shortcuts, send=made.send, recv=made.recv)
+            group.shortcuts = replace(group.shortcuts, **messages(made))
 
 
 class _Hooks(MessageHooks):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, ReduceOp
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, CompiledKind, KindHooks
+from rankwise_gloo_tcp.collectives.compiled import CompiledKind, KindHooks, arguments
 from rankwise_gloo_tcp.collectives.hierarchy import alone
 from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import Opening
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled", "Wires", "noted"]
 
-#: What goes to each rank and what comes from there, by what that is reduced, and how much goes at a time.
+#: What goes to each rank and what comes from there, by what that is reduced, and how much goes at a time; 0 where two
+#: ranks trade.
 _Exchange: TypeAlias = tuple[tuple[Array | None, ...], tuple[Array | None, ...], str | None, int]
 #: A call of more steps, or of more data, is carried out step by step: there the steps cost little beside the data.
 _MOST_STEPS, _MOST_NBYTES = 32, 64 << 20
@@ -138,7 +139,7 @@ class _Notes:
         kind = self._local.prepare(call)
         if not isinstance(kind, CompiledKind):
             raise _NotCompiledError
-        self._note("collective", kind, call.op, ARGUMENTS[call.op](call))
+        self._note("collective", kind, *arguments(call))
 
     def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
         """Note what goes to other hosts and comes from there."""
@@ -176,7 +177,7 @@ class _Notes:
 def _splits(between: Subset, sent: Lanes, taken: Lanes) -> bool:
     """Tell whether something of an exchange goes over several connections, which C does not do."""
     longest = max((flat.nbytes for flat in (*sent.values(), *taken.values())), default=0)
-    return between.splits(min(longest, segment_nbytes(between.size)))
+    return between.splits(min(longest, between.segment_nbytes or longest))
 
 
 def _exchanged(between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None) -> _Exchange:
@@ -186,5 +187,5 @@ def _exchanged(between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None) 
         tuple(map(sent.get, ranks)),
         tuple(map(taken.get, ranks)),
         None if op is None else op.name,
-        segment_nbytes(between.size),
+        between.segment_nbytes,
     )

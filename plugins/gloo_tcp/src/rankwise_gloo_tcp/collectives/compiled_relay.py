@@ -11,7 +11,7 @@ from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
-from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, served
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, messages, served
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.compiled_wire import InC
 from rankwise_gloo_tcp.collectives.hierarchy import Means
@@ -73,7 +73,7 @@ class CompiledSeveralHosts(SeveralHosts):
         if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
             wire = make_wire(self.comm, Opening(self.comm.engine, self.rank, self.size), range(self.size), self._hooks)
             wire.serve(group.trail)
-            found.update(send=wire.send, recv=wire.recv)
+            found.update(messages(wire))
         return Shortcuts(**found)
 
     def _compare(self, record: bytes, deadline: Deadline) -> bytes:

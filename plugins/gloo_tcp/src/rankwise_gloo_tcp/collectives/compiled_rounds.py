@@ -49,7 +49,8 @@ def go_on(between: Carrier, opening: Opening, left: Round, deadline: Deadline) -
         deadline: When all must be done.
     """
     later = _cut(left.sent, left.end), _cut(left.taken, left.end)
-    rest: list[_Rest | Exchange] = [_Rest(between, opening, left), Exchange(between, *later, left.op)]
+    nbytes = (left.end - left.begin) * max(flat.itemsize for flat in (*left.sent.values(), *left.taken.values()))
+    rest: list[_Rest | Exchange] = [_Rest(between, opening, left), Exchange(between, *later, left.op, nbytes)]
     for each in rest:
         each.finish(deadline)
 

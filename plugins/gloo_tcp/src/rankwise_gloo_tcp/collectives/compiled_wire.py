@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts, reducing
-from rankwise_gloo_tcp.collectives.compiled import ARGUMENTS, COMPILED_OPS, CompiledKind, served
+from rankwise_gloo_tcp.collectives.compiled import (
+    ARGUMENTS,
+    COMPILED_OPS,
+    CompiledKind,
+    arguments,
+    call_of,
+    messages,
+    served,
+)
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
@@ -82,7 +90,7 @@ class CompiledBetweenHosts(BetweenHosts):
         found = served(self.calls, self._hooks, group, self.comm)
         if isinstance(group.trail, Trail):
             self.carrier.serve(group.trail)
-            found.update(send=self.carrier.send, recv=self.carrier.recv)
+            found.update(messages(self.carrier))
         return Shortcuts(**found)
 
 
@@ -116,7 +124,6 @@ class InC(CompiledKind):
         self.program = program
         self.fingerprint = call.fingerprint
         self._say(along=True)
-        self._op, self._arguments = call.op, ARGUMENTS[call.op]
 
     def _say(self, along: bool) -> None:
         self.about = (*_RECORD.unpack(told(self.fingerprint, self._strategy.rank, 0, along)[8:]), 0)
@@ -127,17 +134,20 @@ class InC(CompiledKind):
         self._say(along=False)
 
     def bind(self, call: Call) -> Any:
-        """Return the call."""
-        return call
+        """Return what C is given of the call."""
+        return arguments(call)
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
         strategy = self._strategy
         waited_ns = strategy.carrier.waited_ns
-        if strategy.calls.run(self._op, self._arguments(given), sequence, deadline):
+        name, args = given
+        if strategy.calls.run(name, args, sequence, deadline):
             if strategy.carrier.waited_ns != waited_ns:
                 strategy.comm.on_wait(strategy.carrier.waited_ns - waited_ns)
-        elif self._small is not None:
-            self._small.run(self._small.bind(given), sequence, deadline)
+            return
+        call = call_of(given, strategy.comm)
+        if self._small is not None:
+            self._small.run(self._small.bind(call), sequence, deadline)
         else:
-            strategy.comm.compare_and_run(given, strategy.algorithm(given), sequence, deadline)
+            strategy.comm.compare_and_run(call, strategy.algorithm(call), sequence, deadline)

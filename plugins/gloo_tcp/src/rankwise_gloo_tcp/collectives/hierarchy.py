@@ -95,16 +95,39 @@ class Hosts:
     @cached_property
     def away(self) -> Subset:
         """This rank, and those of all other hosts."""
-        return self.among([rank for host in self.ranks for rank in host if rank == self.rank or self.rank not in host])
+        ranks = [rank for host in self.ranks for rank in host if rank == self.rank or self.rank not in host]
+        return self.among(ranks, 1 + self.size - min(map(len, self.ranks)))
+
+    @cached_property
+    def most_partners(self) -> int:
+        """How many ranks trade where each rank of a host answers for some of every other host, at the most."""
+        places = [(here, place) for here, host in enumerate(self.ranks) for place in range(len(host))]
+        return len(self.ranks) if self.even else max(len(_partners(self.ranks, *place)) for place in places)
+
+    @cached_property
+    def partners(self) -> Subset:
+        """This rank, and those that it trades with so."""
+        return self.among(_partners(self.ranks, self.here, self.place), self.most_partners)
+
+    def partner(self, host: int) -> int:
+        """Return the rank of a host that answers there for this one."""
+        return self.ranks[host][self.place % len(self.ranks[host])]
+
+    def rows(self, host: int) -> list[Sequence[int]]:
+        """Return the ranks of a host in rows, for each of which a rank of this host answers."""
+        return _rows(self.ranks[host], len(self.ranks[self.here]))
 
     def subset(self, ranks: Sequence[int]) -> Subset:
         """Return some ranks of the group, of which this is one."""
         return Subset(self._comm.engine, ranks, self._comm.context)
 
-    def among(self, ranks: Sequence[int]) -> Subset:
-        """Return what carries long data among some ranks, of which this is one."""
+    def among(self, ranks: Sequence[int], width: int = 0) -> Subset:
+        """Return what carries long data among some ranks, of which this is one, cut for so many, or for them alone."""
         spread = self._comm.spread
-        return self.subset(ranks) if spread is None else spread(ranks)
+        found = self.subset(ranks) if spread is None else spread(ranks)
+        if width:
+            found.cut_for(width)
+        return found
 
     def speakers(self, root: int) -> tuple[int, int, Subset | None]:
         """Return the host of a root, which rank speaks for this one, by its place, and on that those of all hosts."""
@@ -114,14 +137,28 @@ class Hosts:
         return home, speaker, self.among(between) if self.place == speaker else None
 
 
+def _rows(host: Sequence[int], length: int) -> list[Sequence[int]]:
+    return [host[begin : begin + length] for begin in range(0, len(host), length)]
+
+
+def _partners(hosts: Sequence[Sequence[int]], here: int, place: int) -> list[int]:
+    """Return a rank and those that it trades with, host by host: who answers for it, and for whom it answers."""
+    found = []
+    for index, host in enumerate(hosts):
+        if index == here:
+            found.append(host[place])
+            continue
+        mine = {row[place] for row in _rows(host, len(hosts[here])) if place < len(row)}
+        found += [rank for rank in host if rank in mine or rank == host[place % len(host)]]
+    return found
+
+
 def alone(by: Means, call: Call) -> None:
     """Carry out what a rank does on its host where it is the only one there."""
-    if call.op == "reduce_scatter":
-        by.copy(call.array, (call.ins or ())[0])
-    elif call.op in ("all_gather", "gather"):
-        by.copy((call.outs or ())[0], call.array)
-    elif call.op == "scatter":
-        by.copy(call.array, (call.ins or ())[0])
+    target = call.array if call.outs is None else call.outs[0]
+    source = call.array if call.ins is None else call.ins[0]
+    if target is not source:
+        by.copy(target, source)
 
 
 # ---------------------------------------------------------------------- reductions
@@ -200,25 +237,40 @@ def _reduce_to(between: Subset, by: Means, home: int, total: Array, op: ReduceOp
 
 
 def reduce_scatter(hosts: Hosts, by: Means, array: Array, parts: Sequence[Array], op: ReduceOp) -> None:
-    """Reduce a part for each rank: on each host those of a rank and of its counterparts, which exchange the sums."""
-    assert hosts.across is not None  # hosts are even
+    """Reduce a part for each rank: on each host by the one that answers for that rank, which gets the sums of all."""
     flat, flats = array.reshape(-1), [part.reshape(-1) for part in parts]
     step = max(1, _PIECE_NBYTES // (len(hosts.ranks) * array.itemsize))
     for begin in range(0, max(part.size for part in flats), step):
-        cuts = [part[begin : begin + step] for part in flats]
-        sums = {}
-        for index, host in enumerate(hosts.ranks):
-            sums[index] = cuts[host[hosts.place]]
-            if len(host) > 1 or index == hosts.here:  # what is alone need not be copied before it is sent
-                total = by.scratch(sums[index])
-                by.on_host(Call("reduce_scatter", total, op.base, ins=[cuts[rank] for rank in host]))
-                sums[index] = total
-        mine = sums.pop(hosts.here)
-        by.exchange(hosts.across, sums, dict.fromkeys(sums, mine), op.base)
+        sums = _sums_here(hosts, by, [part[begin : begin + step] for part in flats], op.base)
+        mine = sums.pop(hosts.rank)
+        others = [hosts.partner(host) for host in range(len(hosts.ranks)) if host != hosts.here]
+        place = hosts.partners.ranks.index
+        sent = {place(rank): total for rank, total in sums.items()}
+        by.exchange(hosts.partners, sent, {place(rank): mine for rank in others}, op.base)
         target = flat[begin : begin + step]
         by.copy(target, mine)
         if op.name == "AVG":
             by.finish(op, target, target, hosts.size)
+
+
+def _sums_here(hosts: Hosts, by: Means, cuts: Sequence[Array], op: ReduceOp) -> dict[int, Array]:
+    """Return what this host has for each rank that this one answers for, reduced."""
+    sums = {}
+    for host in range(len(hosts.ranks)):
+        for row in hosts.rows(host):
+            mine = cuts[row[hosts.place]] if hosts.place < len(row) else cuts[0][:0]
+            if len(hosts.ranks[hosts.here]) > 1 or host == hosts.here:  # what is alone is sent from where it is
+                total = by.scratch(mine)
+                by.on_host(Call("reduce_scatter", total, op, ins=_filled(hosts, [cuts[rank] for rank in row])))
+                mine = total
+            if hosts.place < len(row):
+                sums[row[hosts.place]] = mine
+    return sums
+
+
+def _filled(hosts: Hosts, row: list[Array]) -> list[Array]:
+    """Return what belongs to a row of ranks, and nothing for those of this host that answer for nobody in it."""
+    return row + [row[0].reshape(-1)[:0]] * (len(hosts.ranks[hosts.here]) - len(row))
 
 
 # ---------------------------------------------------------------------- copies
@@ -272,18 +324,27 @@ def _broadcast_to_all(hosts: Hosts, by: Means, array: Array, home: int, speaker:
 
 
 def all_gather(hosts: Hosts, by: Means, parts: Sequence[Array], array: Array) -> None:
-    """Copy what each rank has to all: first to its counterparts, then on each host what came for each place."""
-    assert hosts.across is not None  # hosts are even
-    counterparts = [parts[host[hosts.place]] for host in hosts.ranks]
-    if hosts.across.size > FEW_RANKS:
+    """Copy what each rank has to all: first to those that answer for it, then on each host what came to its ranks."""
+    if len(hosts.ranks) > FEW_RANKS and hosts.across is not None:  # hosts are even
+        counterparts = [parts[host[hosts.place]] for host in hosts.ranks]
         derived.all_gather(hosts.across, counterparts, array, by.deadline)
     else:
-        by.copy(counterparts[hosts.here], array)
-        others = {host: _flat(part) for host, part in enumerate(counterparts)}
-        mine = others.pop(hosts.here)
-        by.exchange(hosts.across, dict.fromkeys(others, mine), others)
-    for host, part in zip(hosts.ranks, counterparts, strict=True):
-        by.on_host(Call("all_gather", part, outs=[parts[rank] for rank in host]))
+        by.copy(parts[hosts.rank], array)
+        _pass_on(hosts, by, [_flat(part) for part in parts])
+    for host in range(len(hosts.ranks)):
+        for row in hosts.rows(host):
+            outs = _filled(hosts, [parts[rank] for rank in row])
+            by.on_host(Call("all_gather", outs[hosts.place], outs=outs))
+
+
+def _pass_on(hosts: Hosts, by: Means, parts: Sequence[Array]) -> None:
+    """Send what this rank has to those that answer for it, and take what those have for whom it answers."""
+    place, away = hosts.partners.ranks.index, [host for host in range(len(hosts.ranks)) if host != hosts.here]
+    sent = {place(hosts.partner(host)): parts[hosts.rank] for host in away}
+    rows = [row for host in away for row in hosts.rows(host) if hosts.place < len(row)]
+    taken = {place(row[hosts.place]): parts[row[hosts.place]] for row in rows}
+    sent, taken = ({at: part for at, part in lanes.items() if part.size} for lanes in (sent, taken))
+    by.exchange(hosts.partners, sent, taken)
 
 
 def all_to_all(hosts: Hosts, by: Means, outs: Sequence[Array], ins: Sequence[Array]) -> None:

@@ -61,11 +61,11 @@ class Direct:
 
     def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
         """Send flat arrays to some of the others; put what comes from some, or reduce it into one array."""
-        if between.size == 2:
+        if between.segment_nbytes == 0:
             other = 1 - between.rank
             streams.trade(between, sent.get(other), taken.get(other), op, self.deadline)
         else:
-            streams.Exchange(between, sent, taken, op).finish(self.deadline)
+            streams.Exchange(between, sent, taken, op, between.segment_nbytes).finish(self.deadline)
 
     def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
         """Reduce a flat array of two ranks, for both."""

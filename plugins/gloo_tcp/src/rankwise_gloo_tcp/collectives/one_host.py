@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import Call, Deadline, Prepared, mismatch
-from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, MessageCall
@@ -20,20 +19,11 @@ from rankwise_gloo_tcp.collectives.strategy import Strategy
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["AtBoard", "OneHost", "one_host"]
+__all__ = ["AtBoard", "OneHost"]
 
 
 def _nothing(call: Call) -> None:
     """Give nothing."""
-
-
-def one_host(comm: GlooCommunicator, board: Board) -> OneHost:
-    """Return the strategy of a group whose ranks share a board, compiled where that is."""
-    if native.module() is None:
-        return OneHost(comm, board)
-    from rankwise_gloo_tcp.collectives.compiled import CompiledHost
-
-    return CompiledHost(comm, board)
 
 
 class OneHost(Strategy):

@@ -16,13 +16,13 @@ from rankwise.backends import (
     mismatch,
     same_call,
 )
-from rankwise.backends import compiled_parts as native
 from rankwise.backends import fitting_algorithm as fitting
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import hierarchy
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
 from rankwise_gloo_tcp.collectives.means import Direct, Long
+from rankwise_gloo_tcp.collectives.opening import FEW_RANKS
 from rankwise_gloo_tcp.collectives.relay import (
     EACH_ITS_OWN,
     RELAYED,
@@ -39,20 +39,10 @@ from rankwise_gloo_tcp.collectives.tables import MIXED, of_one_rank
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SeveralHosts", "several_hosts"]
+__all__ = ["SeveralHosts"]
 
 #: More than goes along with any call.
 _LARGE_NBYTES = 1 << 62
-
-
-def several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> SeveralHosts:
-    """Return the strategy of a group on several hosts, compiled where that is and the hosts are few."""
-    if native.module() is None or not comm.engine.plain:
-        return SeveralHosts(comm, hosts, local)
-    from rankwise_gloo_tcp.collectives import compiled_relay
-
-    kind = compiled_relay.CompiledSeveralHosts if compiled_relay.is_possible(hosts, local) else SeveralHosts
-    return kind(comm, hosts, local)
 
 
 class SeveralHosts(Strategy):
@@ -120,12 +110,17 @@ class SeveralHosts(Strategy):
     def _all_reduce(self, call: Call) -> Long | None:
         return self._long(call, hierarchy.all_reduce, call.array, reducing(call))
 
+    @property
+    def _trades(self) -> bool:
+        """Whether each rank answers for few ranks of other hosts."""
+        return self.hosts.even or self.hosts.most_partners <= FEW_RANKS
+
     def _all_gather(self, call: Call) -> Long | None:
-        return self._long(call, hierarchy.all_gather, call.outs or (), call.array) if self.hosts.even else None
+        return self._long(call, hierarchy.all_gather, call.outs or (), call.array) if self._trades else None
 
     def _reduce_scatter(self, call: Call) -> Long | None:
         op = reducing(call)
-        if not (self.hosts.even and op.is_plain_on(call.array.dtype)):
+        if not (self._trades and op.is_plain_on(call.array.dtype)):
             return None
         return self._long(call, hierarchy.reduce_scatter, call.array, call.ins or (), op)
 
@@ -141,8 +136,6 @@ class SeveralHosts(Strategy):
         return self._straight(call, hierarchy.scatter, call.array, call.ins, call.root)
 
     def _all_to_all(self, call: Call) -> Long | None:
-        if not self.hosts.even:
-            return None
         return self._straight(call, hierarchy.all_to_all, call.outs or (), call.ins or ())
 
     OWN: ClassVar = {

@@ -177,10 +177,10 @@ class Exchange:
         taken: Where what comes from each goes; its elements are as long.
         op: By what all of it is reduced into one array, which stands for each rank in `taken`, in the order of ranks;
             None puts it there.
+        nbytes: How long segments are, the same on all ranks.
     """
 
-    def __init__(self, engine: Carrier, sent: Lanes, taken: Lanes, op: ReduceOp | None) -> None:
-        nbytes = segment_nbytes(engine.size)
+    def __init__(self, engine: Carrier, sent: Lanes, taken: Lanes, op: ReduceOp | None, nbytes: int) -> None:
         into = {peer: _segments(flat, nbytes) for peer, flat in sorted(taken.items())}
         out = {peer: _segments(flat, nbytes) for peer, flat in sorted(sent.items())}
         self._engine, self._op = engine, op

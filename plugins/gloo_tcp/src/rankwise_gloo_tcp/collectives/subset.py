@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankwise.backends import Array, Context, Work
-from rankwise_gloo_tcp.collectives.streams import Pending
+from rankwise_gloo_tcp.collectives.streams import Pending, segment_nbytes
 from rankwise_gloo_tcp.engine.engine import Engine
 
 __all__ = ["Subset"]
@@ -18,12 +18,21 @@ class Subset:
         engine: What carries them.
         ranks: The group ranks, in their new order.
         context: The group, for the names in messages of errors.
+
+    Attributes:
+        segment_nbytes: How long the segments of what these ranks exchange are, the same for all ranks of the group, few
+            or many as each talks to; 0 where two ranks trade.
     """
 
     def __init__(self, engine: Engine, ranks: Sequence[int], context: Context) -> None:
         self._engine, self.ranks = engine, tuple(ranks)
         self.rank, self.size, self.names = self.ranks.index(engine.rank), len(ranks), engine.names
+        self.cut_for(self.size)
         self._places = tuple(context.global_ranks[rank] for rank in ranks)
+
+    def cut_for(self, size: int) -> None:
+        """Cut what is exchanged as one of so many ranks does that exchange with all others."""
+        self.segment_nbytes = 0 if size == 2 else segment_nbytes(size)
 
     @property
     def context(self) -> Subset:

@@ -13,8 +13,7 @@ from rankwise.backends import debug_log as tell
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives import selection
-from rankwise_gloo_tcp.collectives.one_host import one_host
-from rankwise_gloo_tcp.collectives.strategy import Strategy
+from rankwise_gloo_tcp.collectives.choosing import strategy_of
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -86,7 +85,7 @@ def create(context: Context) -> GlooCommunicator:
         try:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
-            comm.use(_strategy(comm, places))
+            comm.use(strategy_of(comm, places, partial(_on_host, comm.context)))
             tell(lambda: _chosen(comm, all_cards, places))
         except BaseException:
             engine.close()
@@ -104,26 +103,8 @@ def create(context: Context) -> GlooCommunicator:
 def _alone(context: Context) -> GlooCommunicator:
     comm = GlooCommunicator(context)
     comm.start(_engine(comm, [], b"", False, False))
-    comm.use(_between_hosts(comm))
+    comm.use(strategy_of(comm, [[0]], partial(_on_host, context)))
     return comm
-
-
-def _strategy(comm: GlooCommunicator, places: list[list[int]]) -> Strategy:
-    """Return what suits a group whose ranks are in these places; a group of one host does not load the others'."""
-    if comm.board is not None:
-        return one_host(comm, comm.board)
-    if 1 < len(places) < comm.size:
-        from rankwise_gloo_tcp.collectives.several_hosts import several_hosts
-
-        here = next(place for place in places if comm.rank in place)
-        return several_hosts(comm, places, _on_host(comm.context, here))
-    return _between_hosts(comm)
-
-
-def _between_hosts(comm: GlooCommunicator) -> Strategy:
-    from rankwise_gloo_tcp.collectives.between_hosts import between_hosts
-
-    return between_hosts(comm)
 
 
 def _chosen(comm: GlooCommunicator, all_cards: list[Card], places: list[list[int]]) -> str:

@@ -1,0 +1,143 @@
+"""What the ranks of the tests that count Python's calls run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from programs import begin, end
+
+import rankwise as dist
+
+#: How often a call is made before it is counted; how often it is then at a time, and in all at the most.
+WARM, AT_A_TIME, MOST = 3, 10, 300
+#: What a rank does that has slept at a socket, as one does whose peers are late.
+STANDING_UP = ("release", "released", "may_be_pending")
+TERMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "timeout": {"timeout": 30.0},
+    "timeout, int": {"timeout": 30},
+    "timeout, timedelta": {"timeout": timedelta(seconds=30)},
+    "async_op": {"async_op": True},
+    "async_op with timeout": {"async_op": True, "timeout": 30},
+}
+
+
+def collectives(group: Any = None) -> dict[str, Callable[..., Any]]:
+    """Return every collective by its name, on small arrays of its own, each as a function of its terms."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    array, parts = np.ones(4, np.float32), [np.ones(4, np.float32) for _ in range(size)]
+    whole, outs = np.ones(4 * size, np.float32), [np.empty(4, np.float32) for _ in range(size)]
+    target = np.empty_like(whole)
+    root = 0 if group is None else dist.get_global_rank(group, 0)
+    return {
+        "all_reduce": lambda **t: dist.all_reduce(array, dist.ReduceOp.MAX, group, **t),
+        "broadcast": lambda **t: dist.broadcast(array, root, group, **t),
+        "reduce": lambda **t: dist.reduce(array, root, dist.ReduceOp.MAX, group, **t),
+        "all_gather": lambda **t: dist.all_gather(outs, array, group, **t),
+        "all_gather_single": lambda **t: dist.all_gather_single(target, array, group, **t),
+        "reduce_scatter": lambda **t: dist.reduce_scatter(array, parts, group=group, **t),
+        "reduce_scatter_single": lambda **t: dist.reduce_scatter_single(array, whole, group=group, **t),
+        "all_to_all": lambda **t: dist.all_to_all(outs, parts, group, **t),
+        "all_to_all_single": lambda **t: dist.all_to_all_single(target, whole, group=group, **t),
+        "gather": lambda **t: dist.gather(array, None if rank else outs, root, group, **t),
+        "scatter": lambda **t: dist.scatter(array, None if rank else parts, root, group, **t),
+        "barrier": lambda **t: dist.barrier(group, **t),
+    }
+
+
+def once(call: Callable[[], Any]) -> int:
+    """Make a call, wait for its work if it has one, and return how many functions of Python that calls."""
+    found: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_code.co_name not in STANDING_UP:
+            found.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    work = call()
+    if work is not None:
+        work.wait()
+    sys.setprofile(None)
+    return len(found)
+
+
+def counted(call: Callable[[], Any], most: int) -> int:
+    """Return how many functions of Python a warm call calls, and its wait if it has one: the least of many calls.
+
+    A rank that is kept waiting looks around meanwhile, and is counted for that too; so all go on until none has more
+    than so many.
+    """
+    least = sys.maxsize
+    for turn in range(MOST):
+        count = once(call) - 2  # the functions that make it here are two
+        if turn >= WARM:
+            least = min(least, count)
+        if turn % AT_A_TIME == AT_A_TIME - 1:
+            worst = np.array([least > most])
+            dist.all_reduce(worst, dist.ReduceOp.MAX)
+            if not worst[0]:
+                break
+    return least
+
+
+def plainest(most: dict[str, int]) -> dict[str, int]:
+    """Do the same with those collectives that every communicator has a fast path for, which is in Python."""
+    return everything(most, ("all_reduce", "broadcast", "barrier"))
+
+
+def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int]:
+    """Return what is over these limits, by the terms, of some or all collectives in the world and in a subgroup."""
+    begin(60.0)
+    size, over = dist.get_world_size(), {}
+    if not names:  # a call has no time-out of its own
+        many = [np.ones((1 + each % 3, 2), np.float32) for each in range(50)]
+        count = counted(lambda: (lambda: dist.all_reduce_coalesced(many, dist.ReduceOp.MAX))(), most["plain"])
+        if count > most["plain"]:
+            over["all_reduce_coalesced"] = count
+    for where, group in (("world", None), ("subgroup", dist.new_group(list(range(size))[::-1]))):
+        made = collectives(group)
+        for name in names or made:
+            call = made[name]
+            for terms, limit in most.items():
+                count = counted(lambda call=call, given=TERMS[terms]: call(**given), limit)
+                if count > limit:
+                    over[f"{name}, {terms}, {where}"] = count
+    end()
+    return over
+
+
+def messages(most: int, nbytes: int) -> dict[str, int]:
+    """Return what is over a limit, of messages that are begun and waited for.
+
+    One rank sends, and says so by way of the store; then the message is there for the other to receive, or the process
+    has taken it in meanwhile.
+    """
+    begin(60.0)
+    rank, over = dist.get_rank(), {}
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    assert store is not None
+    here, there = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    calls: dict[str, Callable[[], Any]] = {
+        "isend": lambda: dist.isend(here, 1 - rank),
+        "irecv": lambda: dist.irecv(there, 1 - rank),
+    }
+    for receiver in (0, 1):
+        name, found = ("irecv" if rank == receiver else "isend"), []
+        for turn in range(30):
+            key = f"sent to {receiver}: {turn}"
+            if rank == receiver:
+                store.get(key)
+            found.append(once(calls[name]) - 1)
+            if rank != receiver:
+                store.set(key, b"")
+        if min(found) > most:
+            over[f"{name} on rank {rank}"] = min(found)
+        assert receiver != rank or there.all()
+    dist.barrier()  # the store is here until all have asked it
+    end()
+    return over
