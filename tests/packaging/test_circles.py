@@ -20,9 +20,6 @@ PACKAGES["rankwise"] = ROOT / "core" / "rankwise"
 DEFENDED = {
     ("rankwise", "backends.context", "backends.communicator"): "the context of a group may name its parent",
     ("rankwise", "backends.fast_calls", "backends.communicator"): "a communicator hands its fast calls out",
-    ("rankwise_gloo_tcp", "collectives.compiled", "collectives.one_host"): "it names the class that C reads",
-    ("rankwise_gloo_tcp", "collectives.between_hosts", "collectives.compiled_wire"): "it makes its heir where it can",
-    ("rankwise_gloo_tcp", "collectives.several_hosts", "collectives.compiled_relay"): "likewise",
     ("rankwise_gloo_tcp", "collectives.strategy", "communicator"): "what runs a group's calls knows it",
     ("rankwise_nccl", "queues.works", "queues.queue"): "a queue holds its works, and a work knows its queue",
     ("rankwise_torch", "creation", "names"): "names are registered at once, all the rest is loaded later",
