@@ -18,8 +18,6 @@ PACKAGES = {path.parent.name: path.parent for path in sorted(ROOT.glob("plugins/
 PACKAGES["rankwise"] = ROOT / "core" / "rankwise"
 #: Imports that close a circle: in which package who imports whom, and why that is the better way.
 DEFENDED = {
-    ("rankwise", "backends.context", "backends.communicator"): "the context of a group may name its parent",
-    ("rankwise", "backends.fast_calls", "backends.communicator"): "a communicator hands its fast calls out",
     ("rankwise_gloo_tcp", "collectives.strategy", "communicator"): "what runs a group's calls knows it",
     ("rankwise_nccl", "queues.works", "queues.queue"): "a queue holds its works, and a work knows its queue",
     ("rankwise_torch", "creation", "names"): "names are registered at once, all the rest is loaded later",

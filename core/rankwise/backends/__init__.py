@@ -27,8 +27,9 @@ from rankwise.backends.capability import (
     native,
     no,
 )
-from rankwise.backends.communicator import Communicator, Gauges, Watch
+from rankwise.backends.communicator import Communicator, Watch
 from rankwise.backends.context import Context
+from rankwise.backends.contract import Contract, Gauges
 from rankwise.backends.declaration import (
     API_VERSION,
     IN_THREADS,
@@ -146,6 +147,7 @@ __all__ = [
     "COMPLETED",
     "ApartWork",
     "Communicator",
+    "Contract",
     "CompletedWork",
     "Context",
     "FutureWork",

@@ -1,24 +1,17 @@
-"""The contract of a backend: a `Communicator` for each group.
+"""What every communicator does in one way: issuing, ordering, keeping and failing, around what its backend does.
 
-A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the core derives them from these.
-It overrides `run` or `algorithm` for what its library does natively, and declares which is which in its capability
-table.
-
-Backends never check arguments, never translate ranks and never look at globals. They get group ranks, and arrays
-that are exactly `numpy.ndarray` or `cupy.ndarray`, C-contiguous, writable where they are written to, of a dtype
-that the backend has declared.
+The contract that an author implements is in `rankwise.backends.contract`.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
+from rankwise.backends.contract import Contract, Gauges
 from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
@@ -31,23 +24,7 @@ from rankwise.collective.fingerprint import Fingerprint, agree
 from rankwise.collective.issue_order import IssuedWork, IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
-__all__ = ["Communicator", "Gauges", "Watch"]
-
-
-class Gauges(NamedTuple):
-    """What a communicator tells the commands that look at a running job.
-
-    Attributes:
-        moved_nbytes: How many bytes have gone and come so far, by way, such as "pipe" or "tcp".
-        queued: How many things wait, by kind.
-        way: How the bytes of collectives go, as far as one word can tell; else "".
-        memory_nbytes: How much memory it shares with other ranks.
-    """
-
-    moved_nbytes: Mapping[str, int] = {}
-    queued: Mapping[str, int] = {}
-    way: str = ""
-    memory_nbytes: int = 0
+__all__ = ["Communicator", "Watch"]
 
 
 class Watch(Protocol):
@@ -75,20 +52,11 @@ def _unnoted_error(error: BaseException) -> None:
 _KEPT = 512
 
 
-class Communicator(ABC):
-    """One live group on one backend.
-
-    Any thread may call, `abort` even while another thread is blocked in a call. Point-to-point operations are
-    independent of each other; collectives run one at a time, in the order they were issued.
-    """
-
-    #: Whether this backend calls `on_wait`.
-    tells_waits = False
+class Communicator(Contract):
+    """One live group on one backend."""
 
     def __init__(self, context: Context) -> None:
-        self.context = context
-        self.rank = context.rank
-        self.size = context.size
+        super().__init__(context)
         #: What does each kind of call that was made, by `Call.kind`.
         self.kinds: dict[Hashable, Prepared] = {}
         #: Who has all ranks raise the same error, and knows what they do; None where nobody can.
@@ -101,8 +69,10 @@ class Communicator(ABC):
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
         self._failure: DistError | None = None
-        self._order = IssueOrder(f"rankwise {context.name}", self._title)
-        self._sequence = itertools.count()
+        #: Whose turn it is, and who waits for it.
+        self.order = IssueOrder(f"rankwise {context.name}", self._title)
+        #: The numbers of collectives, which all ranks count alike.
+        self.numbers: Iterator[int] = itertools.count()
 
     @property
     def failure(self) -> DistError | None:
@@ -112,43 +82,7 @@ class Communicator(ABC):
     @failure.setter
     def failure(self, error: DistError | None) -> None:
         self._failure = error
-        self._order.turn.closed = error is not None
-
-    # ------------------------------------------------------------------ what a backend must implement
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of group {self.context.name!r}: rank {self.rank} of {self.size}>"
-
-    @abstractmethod
-    def isend(self, array: Array, dst: int, tag: int) -> Work:
-        """Begin to send the bytes of `array`; must not wait for the receiver.
-
-        The buffer belongs to the backend until the work has ended. Messages with the same destination and tag
-        arrive in the order they were sent. `dst` may be this rank itself. Zero-size arrays are messages too.
-        Tags from 2**30 are the core's; a backend treats them as any other.
-        """
-
-    @abstractmethod
-    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
-        """Begin to receive one message into `array`, from `src`, or from anyone if None.
-
-        The buffer belongs to the backend until the work has ended. A shorter message fills the beginning; a longer
-        one fails the work with an error that names both sizes, and nothing is written past the end. The
-        work's `source_rank()` is the sender's group rank. Receives of the same source and tag are met in the order
-        they were begun.
-        """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back everything: threads, descriptors, memory. Sends that have been issued are delivered first,
-        within the context's time-out. Called once, when no operation is pending."""
-
-    @abstractmethod
-    def abort(self, error: DistError) -> None:
-        """End every operation that is pending with `error`, and make the peers' pending ones end too.
-
-        Never blocks, may be called from any thread and more than once. `close` still follows.
-        """
+        self.order.turn.closed = error is not None
 
     # ------------------------------------------------------------------ blocking point-to-point
 
@@ -214,14 +148,6 @@ class Communicator(ABC):
             self.kinds[kind] = found
         return found
 
-    def new_kind(self, call: Call) -> Prepared | None:
-        """Return what does all calls of a kind: a backend overrides this where much of a call is the same each time.
-
-        A communicator that does takes a time-out for each call, and its plain calls have a fast path, see
-        `rankwise.backends.fast_calls`. None, as by default, for calls of which nothing is kept.
-        """
-        return None
-
     def once(self, call: Call, algorithm: Any) -> Prepared:
         """Return what does one call alone, by an algorithm."""
         return _Once(self, call, algorithm)
@@ -230,44 +156,11 @@ class Communicator(ABC):
         """Forget what was kept for calls."""
         self.kinds.clear()
 
-    def algorithm(self, call: Call) -> Any:
-        """Return what moves the data of a call: a backend overrides this for what it does in a way of its own.
-
-        The result is an `Algorithm`, or whatever else the backend's own `compare_and_run` takes; by default the one
-        that the core derives from messages.
-        """
-        return call.derived(self)
-
-    def own_collectives(self) -> Collection[str]:
-        """Return the names of those that this backend carries out itself, which its table calls native."""
-        return ()
-
     # ------------------------------------------------------------------ for the core
-
-    def peer_died(self, rank: int, error: DistError) -> bool:
-        """Learn that the process of a member has ended, and say whether this communicator acts on that by itself.
-
-        What a rank has completed before its end must complete on the others too. A backend that knows which ranks its
-        operations wait for overrides this and returns true. It ends with `error` those that need something of the dead
-        rank, but not before it has taken in what that rank has sent; later ones that need that rank fail with `error`
-        immediately; operations among the others go on. It must not wait for the end of a connection for long: another
-        process may hold that open.
-
-        If it returns false, as it does by default, the whole group is given up, immediately or, where a
-        collective is running, some 50 ms later, in which that may end.
-
-        Never blocks. Called on a thread of the core, for each member once; that a member is silent or cannot be
-        reached is told by `give_up` instead.
-
-        Args:
-            rank: The dead member's group rank.
-            error: What operations that need it are to raise: a `PeerDiedError`, the same on all ranks.
-        """
-        return False
 
     def is_busy(self) -> bool:
         """Tell whether a collective is running."""
-        return self._order.turn.holder is not None
+        return self.order.turn.holder is not None
 
     def note_to(self, trail: Trail) -> None:
         """Have waits for others, and failures of calls, noted there.
@@ -279,7 +172,7 @@ class Communicator(ABC):
 
     def gauges(self) -> Gauges:
         """Tell how much has moved, and what waits; called by another thread, now and then, while somebody looks."""
-        return Gauges(queued={"collectives": self._order.length()})
+        return Gauges(queued={"collectives": self.order.length()})
 
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return the fast path of the group's plain calls; asked for once.
@@ -288,13 +181,9 @@ class Communicator(ABC):
         """
         return fast_calls(self, group) if self._keeps_kinds else Shortcuts()
 
-    def batch(self) -> AbstractContextManager[None]:
-        """Return a context in which several operations are begun together, for libraries that gain by it."""
-        return nullcontext()
-
     def drain(self, timeout_s: float) -> None:
         """Wait until all collectives that were issued have ended."""
-        self._order.drain(timeout_s)
+        self.order.drain(timeout_s)
 
     def fail(self, error: DistError) -> DistError:
         """Make this communicator unusable: pending and later operations raise the error that is returned.
@@ -316,7 +205,7 @@ class Communicator(ABC):
         """Make this communicator unusable now: calls raise this error, unless there was one before."""
         if self.failure is None:
             self.failure = error
-            self._order.abort(error)
+            self.order.abort(error)
             self.abort(error)
             if self.on_failure is not None:
                 self.on_failure(error)
@@ -340,7 +229,7 @@ class Communicator(ABC):
 
     def shutdown(self) -> None:
         """Stop the thread that runs asynchronous collectives, then close."""
-        self._order.close()
+        self.order.close()
         self.forget()  # it may hold memory that is given back
         self.close()
 
@@ -348,7 +237,7 @@ class Communicator(ABC):
 
     def issue(self, call: Call, prepared: Prepared, timeout_s: float, async_op: bool) -> Work:
         """Run a collective in the order of issue."""
-        deadline, order, given = Deadline(timeout_s), self._order, prepared.bind(call)
+        deadline, order, given = Deadline(timeout_s), self.order, prepared.bind(call)
         if self.failure is not None:
             raise anew(self.failure)
         if async_op or not order.enter():
@@ -366,12 +255,12 @@ class Communicator(ABC):
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out by the group's thread when its turn comes, and return its work."""
-        return self._order.later(op, partial(self._run, op, prepared, given, deadline), deadline, self.fail)
+        return self.order.later(op, partial(self._run, op, prepared, given, deadline), deadline, self.fail)
 
     def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
         if self.failure is not None:
             raise anew(self.failure)
-        sequence = next(self._sequence)
+        sequence = next(self.numbers)
         try:
             prepared.run(given, sequence, deadline)
         except BaseException as error:

@@ -10,7 +10,6 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 
 if TYPE_CHECKING:
-    from rankwise.backends.communicator import Communicator
     from rankwise.store import Store
 
 __all__ = ["Context"]
@@ -45,7 +44,7 @@ class Context:
             takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
         options: `pg_options` as given by the program.
         secret: The job secret, if the program or the store has given one; else that of the process may be used.
-        parent: The world's communicator on the same backend, for a group that is made from it.
+        parent: The world's `Communicator` on the same backend, for a group that is made from it.
         look: Raises if a member has died meanwhile, or cannot make its communicator; for `create` to call now and then
             while it waits for others. `wait` does.
         deadline: When the group must be made.
@@ -61,7 +60,7 @@ class Context:
     store: Store | None = None
     options: Any = None
     secret: bytes | None = None
-    parent: Communicator | None = None
+    parent: Any = None
     look: Callable[[], None] = _look
     deadline: Deadline = _NEVER
 

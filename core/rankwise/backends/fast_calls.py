@@ -5,7 +5,7 @@ They take only what the slow path has prepared, and so has checked, once before:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Hashable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -17,21 +17,37 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 
 if TYPE_CHECKING:
-    from rankwise.backends.communicator import Communicator
     from rankwise.collective.call import Prepared
+    from rankwise.collective.issue_order import IssuedWork, IssueOrder
 
-__all__ = ["Caller", "Known", "Shortcuts", "fast_calls"]
+__all__ = ["Caller", "Keeper", "Known", "Shortcuts", "fast_calls"]
+
+
+class Keeper(Protocol):
+    """The communicator that has kept kinds of calls, as far as its fast calls must know it."""
+
+    rank: int
+    kinds: dict[Hashable, Prepared]
+    order: IssueOrder
+    numbers: Iterator[int]
+
+    def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
+        """End the group after a collective that has failed half-way."""
+
+    def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
+        """Have a collective carried out when its turn comes."""
+
 
 #: What carries out a call that the slow path has prepared: a communicator, what it keeps of that kind of call, and what
 #: that takes of this one; and this rank's own contribution, or a kind of device.
-Known: TypeAlias = "tuple[Communicator, Prepared, Any, Any]"
+Known: TypeAlias = "tuple[Keeper, Prepared, Any, Any]"
 
 
-def fast_calls(comm: Communicator, group: Caller) -> Shortcuts:
+def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
     """Return the fast calls of one group on its communicator."""
     array_type, op_type, rank = np.ndarray, ReduceOp, comm.rank
     collected, trail, kinds = group.collected, group.trail, comm.kinds
-    order, sequence = comm._order, comm._sequence
+    order, sequence = comm.order, comm.numbers
     turn, begin, end = order.turn, trail.begin, trail.end
     take = turn.take
 

@@ -82,7 +82,7 @@ class GlooCommunicator(Communicator):
         """Begin to use an engine, which this communicator closes."""
         self.engine, fast_path = engine, FastPath(engine)
         self._fast_send, self._fast_receive = fast_path.send, fast_path.receive
-        engine.progress_lock.in_background = self._order.serves_here
+        engine.progress_lock.in_background = self.order.serves_here
 
     def start_board(self, board: Board) -> None:
         """Begin to use a board, which this communicator closes."""
@@ -169,7 +169,7 @@ class GlooCommunicator(Communicator):
         local, board = self.strategy.local, self.board
         here = Gauges() if local is None else local.gauges()
         moved = Counter(self.engine.moved_nbytes()) + Counter(here.moved_nbytes)
-        queued = Counter({"collectives": self._order.length(), **self.engine.queued()}) + Counter(here.queued)
+        queued = Counter({"collectives": self.order.length(), **self.engine.queued()}) + Counter(here.queued)
         way = "board" if board is not None else "+".join(filter(None, (here.way, next(iter(moved), ""))))
         return Gauges(moved, queued, way, here.memory_nbytes + (0 if board is None else board.nbytes))
 

@@ -99,7 +99,7 @@ class CompiledHost(OneHost):
                 if self._made is None:
                     assert isinstance(self.board, NativeBoard)  # the compiled parts make both
                     hooks = CallHooks(self.comm, self.board)
-                    self._made = Calls(self.board, self.comm._order.turn, COMPILED_OPS, hooks), hooks
+                    self._made = Calls(self.board, self.comm.order.turn, COMPILED_OPS, hooks), hooks
         return self._made
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
@@ -125,7 +125,7 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
     if not isinstance(group.trail, Trail):
         return {}
     hooks.group = group
-    calls.serve(group.trail, group.collected, comm._sequence, comm)
+    calls.serve(group.trail, group.collected, comm.numbers, comm)
     return {name: getattr(calls, name) for name in (*_PUBLIC, "known")}
 
 
@@ -201,7 +201,7 @@ class KindHooks:
 
     def __init__(self, comm: GlooCommunicator) -> None:
         self._comm = comm
-        self.tell = comm._order.tell
+        self.tell = comm.order.tell
         #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
         self.group: Caller | Context = comm.context
 
@@ -320,7 +320,7 @@ class _Hooks(MessageHooks):
 
     def __init__(self, comm: GlooCommunicator, group: Caller) -> None:
         super().__init__(comm.engine)
-        self.turn, self._comm, self._group = comm._order.turn, comm, group
+        self.turn, self._comm, self._group = comm.order.turn, comm, group
 
     def finish(self, request: Request, verb: str, peer: int) -> None:
         """Wait until a message has been sent or received."""

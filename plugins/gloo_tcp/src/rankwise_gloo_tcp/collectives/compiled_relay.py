@@ -47,7 +47,7 @@ class CompiledSeveralHosts(SeveralHosts):
         super().__init__(comm, hosts, local)
         self._hooks = _Hooks(comm, local)
         self.carrier = self._carrier()
-        self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
+        self.calls = Calls(self.carrier, comm.order.turn, COMPILED_OPS, self._hooks)
         self._wires = Wires(comm, self._hooks)
 
     def prepare(self, call: Call) -> Prepared | None:
@@ -97,7 +97,7 @@ class CompiledSeveralHosts(SeveralHosts):
         gather, spread = (
             _NO_STEP if step is None else step.about(local.rank) for step in (relay.gathering, relay.spreading)
         )
-        turn, numbers = local._order.turn, local._sequence
+        turn, numbers = local.order.turn, local.numbers
         here = _Here(local.board, turn, numbers, gather, spread)
         return Relay(here, wire, relay.hosts, relay.rank, relay.along_nbytes)
 

@@ -41,7 +41,7 @@ class CompiledBetweenHosts(BetweenHosts):
         super().__init__(comm)
         self._hooks = WireCallHooks(comm)
         self.carrier = make_wire(comm, self._opening, range(comm.size), self._hooks)
-        self.calls = Calls(self.carrier, comm._order.turn, COMPILED_OPS, self._hooks)
+        self.calls = Calls(self.carrier, comm.order.turn, COMPILED_OPS, self._hooks)
         self._wires = Wires(comm, self._hooks)
 
     def prepare(self, call: Call) -> Prepared | None:

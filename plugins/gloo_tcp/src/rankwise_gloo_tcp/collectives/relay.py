@@ -429,7 +429,7 @@ def _meet(local: GlooCommunicator, step: AtBoard, nbytes: int, deadline: Deadlin
     if local.failure is not None:
         raise anew(local.failure)
     try:
-        step.run(nbytes, next(local._sequence), deadline)
+        step.run(nbytes, next(local.numbers), deadline)
     except DistTimeoutError as error:
         raise whom_the_first_awaits(local, error) from None
 

@@ -59,7 +59,7 @@ class SeveralHosts(Strategy):
         self.hosts = Hosts(comm, hosts)
         self.local: GlooCommunicator = local
         local.on_failure = comm.fail
-        local.engine.progress_lock.in_background = comm._order.serves_here
+        local.engine.progress_lock.in_background = comm.order.serves_here
         firsts = self.hosts.subset([host[0] for host in hosts]) if self.hosts.place == 0 else None
         self._relay = Relay(comm, hosts, local, firsts)
 

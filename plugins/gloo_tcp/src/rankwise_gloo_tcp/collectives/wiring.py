@@ -48,7 +48,7 @@ class _Hooks(WireHooks):
 
     def __init__(self, comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> None:
         super().__init__(comm.engine)
-        self.turn, self._comm, self._opening, self._calls = comm._order.turn, comm, opening, calls
+        self.turn, self._comm, self._opening, self._calls = comm.order.turn, comm, opening, calls
         self._between = Subset(comm.engine, ranks, comm.context)
 
     def finish(

@@ -1,0 +1,140 @@
+"""The contract of a backend: what a `Communicator` of one group has to do, and what it may do better.
+
+A backend that implements `isend`, `irecv`, `close` and `abort` has every collective: the core derives them from these.
+It overrides `algorithm`, or `run` of `Communicator`, for what its library does natively, and declares which is which in
+its capability table.
+
+Backends never check arguments, never translate ranks and never look at globals. They get group ranks, and arrays
+that are exactly `numpy.ndarray` or `cupy.ndarray`, C-contiguous, writable where they are written to, of a dtype
+that the backend has declared.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from rankwise.backends.context import Context
+from rankwise.basics.arrays import Array
+from rankwise.basics.work import Work
+from rankwise.collective.call import Call, Prepared
+from rankwise.errors import DistError
+
+__all__ = ["Contract", "Gauges"]
+
+
+class Gauges(NamedTuple):
+    """What a communicator tells the commands that look at a running job.
+
+    Attributes:
+        moved_nbytes: How many bytes have gone and come so far, by way, such as "pipe" or "tcp".
+        queued: How many things wait, by kind.
+        way: How the bytes of collectives go, as far as one word can tell; else "".
+        memory_nbytes: How much memory it shares with other ranks.
+    """
+
+    moved_nbytes: Mapping[str, int] = {}
+    queued: Mapping[str, int] = {}
+    way: str = ""
+    memory_nbytes: int = 0
+
+
+class Contract(ABC):
+    """One live group on one backend, as its author sees it: a subclass of `Communicator` implements this.
+
+    Any thread may call, `abort` even while another thread is blocked in a call. Point-to-point operations are
+    independent of each other; collectives run one at a time, in the order they were issued.
+    """
+
+    #: Whether this backend calls `on_wait`.
+    tells_waits = False
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.rank = context.rank
+        self.size = context.size
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of group {self.context.name!r}: rank {self.rank} of {self.size}>"
+
+    # ------------------------------------------------------------------ what a backend must implement
+
+    @abstractmethod
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send the bytes of `array`; must not wait for the receiver.
+
+        The buffer belongs to the backend until the work has ended. Messages with the same destination and tag
+        arrive in the order they were sent. `dst` may be this rank itself. Zero-size arrays are messages too.
+        Tags from 2**30 are the core's; a backend treats them as any other.
+        """
+
+    @abstractmethod
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive one message into `array`, from `src`, or from anyone if None.
+
+        The buffer belongs to the backend until the work has ended. A shorter message fills the beginning; a longer
+        one fails the work with an error that names both sizes, and nothing is written past the end. The
+        work's `source_rank()` is the sender's group rank. Receives of the same source and tag are met in the order
+        they were begun.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back everything: threads, descriptors, memory. Sends that have been issued are delivered first,
+        within the context's time-out. Called once, when no operation is pending."""
+
+    @abstractmethod
+    def abort(self, error: DistError) -> None:
+        """End every operation that is pending with `error`, and make the peers' pending ones end too.
+
+        Never blocks, may be called from any thread and more than once. `close` still follows.
+        """
+
+    # ------------------------------------------------------------------ what a backend may do better
+
+    def algorithm(self, call: Call) -> Any:
+        """Return what moves the data of a call: a backend overrides this for what it does in a way of its own.
+
+        The result is an `Algorithm`, or whatever else the backend's own `compare_and_run` takes; by default the one
+        that the core derives from messages.
+        """
+        return call.derived(self)
+
+    def new_kind(self, call: Call) -> Prepared | None:
+        """Return what does all calls of a kind: a backend overrides this where much of a call is the same each time.
+
+        A communicator that does takes a time-out for each call, and its plain calls have a fast path, see
+        `rankwise.backends.fast_calls`. None, as by default, for calls of which nothing is kept.
+        """
+        return None
+
+    def own_collectives(self) -> Collection[str]:
+        """Return the names of those that this backend carries out itself, which its table calls native."""
+        return ()
+
+    def peer_died(self, rank: int, error: DistError) -> bool:
+        """Learn that the process of a member has ended, and say whether this communicator acts on that by itself.
+
+        What a rank has completed before its end must complete on the others too. A backend that knows which ranks its
+        operations wait for overrides this and returns true. It ends with `error` those that need something of the dead
+        rank, but not before it has taken in what that rank has sent; later ones that need that rank fail with `error`
+        immediately; operations among the others go on. It must not wait for the end of a connection for long: another
+        process may hold that open.
+
+        If it returns false, as it does by default, the whole group is given up, immediately or, where a
+        collective is running, some 50 ms later, in which that may end.
+
+        Never blocks. Called on a thread of the core, for each member once; that a member is silent or cannot be
+        reached is told by `give_up` instead.
+
+        Args:
+            rank: The dead member's group rank.
+            error: What operations that need it are to raise: a `PeerDiedError`, the same on all ranks.
+        """
+        return False
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Return a context in which several operations are begun together, for libraries that gain by it."""
+        return nullcontext()
