@@ -18,7 +18,7 @@ from tests.store_kinds import PLAIN_KINDS, MinimalStore, client_of
 from tests.threads import at_once, ends_in_time, soon
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
-from rankwise.store import HashStore, PrefixStore, Store, as_store
+from rankwise.store import HashStore, PrefixStore, Store, as_store, operations
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.primitives import NO_KEYS, Series
 
@@ -146,6 +146,9 @@ class TestStore:
         with pytest.raises(TypeError):
             store.add("n", 1.0)  # type: ignore[arg-type]
         assert store.add("n", 0) == (1 << 63) - 1
+        assert store.add("least", -(1 << 63)) == -(1 << 63)
+        with pytest.raises(DistStoreError, match="64 bits"):
+            store.add("least", -1)
 
     def test_compare_set_creates_a_key_once_and_replaces_only_the_expected_value(self, store: Store) -> None:
         assert store.compare_set("key", "expected", "desired") == b""
@@ -499,3 +502,19 @@ def test_errors_call_a_key_as_the_program_does(call):
             call(store)
         assert "'ours/" in str(caught.value)
         assert "life" not in str(caught.value)
+
+
+def test_keys_are_listed_in_pages_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has one key at least, however long, and as many as fit where all their characters take four bytes."""
+    store = HashStore()
+    keys = [f"{number:08}" for number in range(7)]
+    for key in keys:
+        store.set(key, "")
+    for room, length in ((1, 1), (40, 1), (80, 2), (119, 2), (120, 3)):
+        monkeypatch.setattr(operations, "PAGE_NBYTES", room)
+        assert operations.list_keys(store, "") == (keys[:length], False)
+        assert operations.list_keys(store, keys[-2]) == (keys[-1:], True)
+
+
+def test_what_an_operation_waits_for_is_told_without_values() -> None:
+    assert operations.waited_for(["key", 3, b"a value"]) == "'key', 3"

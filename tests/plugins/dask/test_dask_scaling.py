@@ -142,7 +142,8 @@ def test_a_retry_waits_for_the_worker_that_is_started_again(
             os.kill(os.getpid(), signal.SIGKILL)
         return total(group)
 
-    assert rankwise_dask.run(small[1], dies_once, tmp_path / "died", workers=workers, retries=1) == [3.0] * 3
+    terms: dict[str, Any] = {"workers": workers, "retries": 1, "placement_timeout": PATIENCE_S}
+    assert rankwise_dask.run(small[1], dies_once, tmp_path / "died", **terms) == [3.0] * 3
 
 
 @pytest.mark.parametrize("small", [2], indirect=True)
