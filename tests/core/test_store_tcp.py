@@ -660,7 +660,7 @@ def test_only_one_connection_is_kept_of_those_in_use_or_in_the_making_when_a_beg
         monkeypatch.setattr(Pool, "_open", held_up)
         made = threads.submit(client.set, "other", b"value")
         assert opening.wait(PATIENCE_S)
-        client._let_go()
+        client._have_met()
         monkeypatch.undo()
         go_on.set()
         made.result(PATIENCE_S)
