@@ -60,7 +60,7 @@ def test_an_interrupt_leaves_a_thread_started_or_not(monkeypatch: pytest.MonkeyP
             try:
                 try:
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 3e-4))
-                    threads.start(thread)
+                    threads.start_thread(thread)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
             except StoppedError:
