@@ -20,8 +20,9 @@ from rankwise.errors import (
     PeerDiedError,
     ProtocolError,
 )
+from rankwise.observing import pack_error, unpack_error
 from rankwise.store import HashStore
-from rankwise_watch.verdict import Log, Verdict, ask, pack, unpack
+from rankwise_watch.verdict import Log, Verdict, ask
 
 PATIENCE_S = 10.0
 
@@ -37,20 +38,20 @@ EVERYONE = (0, 1, 2)
     ],
 )
 def test_an_error_arrives_as_it_was_sent(error: DistError) -> None:
-    got = unpack(json.loads(json.dumps(pack(error, 0))))
+    got = unpack_error(json.loads(json.dumps(pack_error(error, 0))))
     assert type(got) is type(error)
     assert str(got) == str(error)
 
 
 def test_an_error_of_a_kind_that_does_not_travel_says_whose_it_was() -> None:
-    got = unpack(pack(DistBackendError("out of memory"), 5))
+    got = unpack_error(pack_error(DistBackendError("out of memory"), 5))
     assert isinstance(got, GroupAbortedError)
     assert str(got) == "rank 5 gave the group up: DistBackendError: out of memory"
 
 
 def test_what_travels_is_bounded() -> None:
-    assert len(json.dumps(pack(GroupAbortedError("x" * 100_000), 0))) < 2000
-    assert len(json.dumps(pack(PeerDiedError(1, "h" * 9000, "c" * 9000), 0))) < 1000
+    assert len(json.dumps(pack_error(GroupAbortedError("x" * 100_000), 0))) < 2000
+    assert len(json.dumps(pack_error(PeerDiedError(1, "h" * 9000, "c" * 9000), 0))) < 1000
 
 
 json_values = st.recursive(
@@ -64,7 +65,7 @@ json_values = st.recursive(
 @given(json_values)
 def test_only_our_error_escapes_from_what_others_write(content: object) -> None:
     with suppress(ProtocolError):
-        assert isinstance(unpack(content), DistError)
+        assert isinstance(unpack_error(content), DistError)
 
 
 def test_a_death_ends_all_groups_of_the_dead_and_what_has_happened_in_a_group_that_group_only() -> None:
