@@ -8,7 +8,7 @@ machine does, and whatever the one before has left in the caches, meets all alik
 figure is the median over the rounds of rank 0 of the difference to the mean of these two; beside it stand, at the
 larger sizes, the bounds between which that median lies with 95 % certainty, and what the backend adds as a share.
 
-The least is what it takes to be able to give a call up, and nothing else: for all_reduce the gate and the blocking
+The least is what it takes to be able to give a call up, and nothing else: for all_reduce the barrier at the entry and the blocking
 call, for the others the nonblocking call and a loop around `Test`, for a message the matched probe that tells its size
 before it is received. A message counts one way.
 """
@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from rankwise_mpi.collectives.gate import open_gate
 
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.backends import Call as Collective
 from rankwise.basics.deadline import Deadline
+from rankwise_mpi.collectives.entry_barrier import open_entry_barrier
 from rankwise_mpi.collectives.marks import BARRIER
 from rankwise_mpi.process.waiting import FIRST_LOOKS
 
@@ -119,13 +119,13 @@ def operations(comm: MPI.Intracomm, array: Any) -> dict[str, tuple[Call, Call, C
 
 def least_all_reduce(comm: MPI.Intracomm, array: Any) -> Call:
     """Return the least call that can be given up as long as others are missing."""
-    gate = open_gate(comm, Deadline(_TIMEOUT_S), FIRST_LOOKS, lambda request, buffer: None)
-    if gate is None:
+    barrier = open_entry_barrier(comm, Deadline(_TIMEOUT_S), FIRST_LOOKS, lambda request, buffer: None)
+    if barrier is None:
         return lambda: finish(comm.Iallreduce(MPI.IN_PLACE, array))
-    come, test, number = gate.come, gate.test, count(1).__next__
+    arrive, test, number = barrier.arrive, barrier.test, count(1).__next__
 
     def call() -> None:
-        if not come(number(), BARRIER):
+        if not arrive(number(), BARRIER):
             while not test():
                 pass
         comm.Allreduce(MPI.IN_PLACE, array)
