@@ -8,9 +8,9 @@ machine does, and whatever the one before has left in the caches, meets all alik
 figure is the median over the rounds of rank 0 of the difference to the mean of these two; beside it stand, at the
 larger sizes, the bounds between which that median lies with 95 % certainty, and what the backend adds as a share.
 
-The least is what it takes to be able to give a call up, and nothing else: for all_reduce the barrier at the entry and the blocking
-call, for the others the nonblocking call and a loop around `Test`, for a message the matched probe that tells its size
-before it is received. A message counts one way.
+The least is what it takes to be able to give a call up, and nothing else: for all_reduce the barrier at the entry and
+the blocking call, for the others the nonblocking call and a loop around `Test`, for a message the matched probe that
+tells its size before it is received. A message counts one way.
 """
 
 from __future__ import annotations
