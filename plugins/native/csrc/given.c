@@ -229,7 +229,9 @@ bool given_take_together(const Members *members, PyObject *const *args, Given *g
     if (flat == NULL || PyArray_NDIM(flat) != 1 || !given_op_of(members, args[1], &op) || !PyLong_CheckExact(args[2]) || !PyLong_CheckExact(args[3]))
         return false;
     npy_intp many = PyLong_AsSsize_t(args[2]), mark = PyLong_AsSsize_t(args[3]);
-    return !PyErr_Occurred() && given_begin_together(given, op, flat, many, mark);
+    bool fits = !PyErr_Occurred();
+    PyErr_Clear();
+    return fits && given_begin_together(given, op, flat, many, mark);
 }
 
 void given_unpack(const Given *given, PyObject *arrays)

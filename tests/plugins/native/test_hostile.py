@@ -221,6 +221,34 @@ def test_odd_arguments_are_left_to_the_general_way(board: NativeBoard, nonsense:
         assert call() is False
 
 
+LISTS: list[Any] = [
+    *(None, (), [], [np.ones(1)], "xy", (np.ones(1), np.ones(1)), [np.ones(1), 1], [np.ones(1), np.ones(1, "f4")]),
+    *([np.ones(1)] * 257, [np.ones(5000), np.ones(5000)], [np.ones(0), np.ones(0)], [np.ones((2, 2)).T, np.ones(1)]),
+    [np.ones(1), np.broadcast_to(np.ones(1), (2,))],
+]
+
+
+@pytest.mark.parametrize("arrays", LISTS)
+def test_odd_lists_are_left_to_the_general_way(board: NativeBoard, arrays: Any) -> None:
+    calls = Hooks(board, np.random.default_rng(0)).calls
+    assert calls.all_reduce_coalesced(arrays, ReduceOp.SUM, None) is False
+    assert calls.known("all_reduce_coalesced", (arrays, ReduceOp.SUM)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("nothing", ()),
+        ("all_reduce", (np.ones(1),)),
+        ("together", (np.ones(1), ReduceOp.SUM, "x", -1)),
+        ("together", (np.ones(1), ReduceOp.SUM, -(1 << 70), -1)),
+        ("together", (np.ones((1, 1)), ReduceOp.SUM, -2, -1)),
+    ],
+)
+def test_what_no_call_has_is_not_known(board: NativeBoard, name: str, args: Any) -> None:
+    assert Hooks(board, np.random.default_rng(0)).calls.known(name, args) is None
+
+
 @pytest.mark.parametrize("timeout", [-1.0, float("nan"), -1, 1e10, 10**400, "1", True, timedelta(-1), timedelta.max])
 def test_an_odd_time_out_is_left_to_the_general_way(board: NativeBoard, timeout: Any) -> None:
     hooks = Hooks(board, np.random.default_rng(0))
