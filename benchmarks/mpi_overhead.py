@@ -113,7 +113,13 @@ def operations(comm: MPI.Intracomm, array: Any) -> dict[str, tuple[Call, Call, C
             exchange(lambda: finish(comm.Isend(array, peer)), lambda: receive_matched(comm, array, peer)),
             2,
         ),
-        "barrier": (comm.Barrier, lambda: lane.barrier(_TIMEOUT_S), dist.barrier, lambda: finish(comm.Ibarrier()), 1),
+        "barrier": (
+            comm.Barrier,
+            lambda: lane.run(Collective("barrier"), _TIMEOUT_S),
+            dist.barrier,
+            lambda: finish(comm.Ibarrier()),
+            1,
+        ),
     }
 
 
