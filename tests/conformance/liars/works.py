@@ -153,7 +153,7 @@ class result_of_another(LocalCommunicator):
 
         def later():
             try:
-                self.compare_and_run(call, self.algorithm(call), next(self._sequence), _deadline(timeout_s))
+                self.compare_and_run(call, self.algorithm(call), next(self.numbers), _deadline(timeout_s))
                 work.succeed()
             except BaseException as error:
                 work.fail(error)

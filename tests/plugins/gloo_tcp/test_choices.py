@@ -100,7 +100,7 @@ class Comm:
         self.context: Any = SimpleNamespace(global_ranks=tuple(range(size)))
         several = self.connections > 1
         self.spread = partial(Spread, self.engine, self.connections, self.context) if several else None
-        self._order = SimpleNamespace(serves_here=None)
+        self.order = SimpleNamespace(serves_here=None)
         self.fail = None
         self.isend, self.irecv = self.engine.send, self.engine.receive
 
