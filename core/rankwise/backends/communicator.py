@@ -101,7 +101,7 @@ class Communicator(ABC):
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
         self._failure: DistError | None = None
-        self._order = IssueOrder(f"rankwise {context.name}", self._title)
+        self._order = IssueOrder(f"rankwise {context.name}", partial(_titled, context))
         self._sequence = itertools.count()
 
     @property
@@ -413,8 +413,12 @@ class Communicator(ABC):
         return error
 
     def _title(self, what: str) -> str:
-        me = self.context.global_ranks[self.rank]
-        return f"{what} on group {self.context.name!r}, rank {me}"
+        return _titled(self.context, what)
+
+
+def _titled(context: Context, what: str) -> str:
+    """Name a call in errors; it keeps no communicator alive."""
+    return f"{what} on group {context.name!r}, rank {context.global_ranks[context.rank]}"
 
 
 class _Once(NamedTuple):
