@@ -70,7 +70,7 @@ class Communicator(Contract):
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
         self._failure: DistError | None = None
         #: Whose turn it is, and who waits for it.
-        self.order = IssueOrder(f"rankwise {context.name}", self._title)
+        self.order = IssueOrder(f"rankwise {context.name}", partial(_titled, context))
         #: The numbers of collectives, which all ranks count alike.
         self.numbers: Iterator[int] = itertools.count()
 
@@ -302,8 +302,12 @@ class Communicator(Contract):
         return error
 
     def _title(self, what: str) -> str:
-        me = self.context.global_ranks[self.rank]
-        return f"{what} on group {self.context.name!r}, rank {me}"
+        return _titled(self.context, what)
+
+
+def _titled(context: Context, what: str) -> str:
+    """Name a call in errors; it keeps no communicator alive."""
+    return f"{what} on group {context.name!r}, rank {context.global_ranks[context.rank]}"
 
 
 class _Once(NamedTuple):
