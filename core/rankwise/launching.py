@@ -35,6 +35,7 @@ from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.stats import GroupStats, OperationStats, every_group, of_group
 from rankwise.groups.world import World, current
 from rankwise.store import PrefixStore
+from rankwise.store.rendezvous import load_scheme
 
 __all__ = [
     "AlgorithmChoice",
@@ -83,6 +84,7 @@ __all__ = [
     "held",
     "is_backend_available",
     "keep_standard",
+    "load_scheme",
     "loading",
     "native",
     "observers",

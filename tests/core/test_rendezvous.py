@@ -27,7 +27,7 @@ from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
 from rankwise_network import launcher_env
 from rankwise_network.launcher_env import from_environment, local_rank
 from rankwise_network.slurm import expand_nodes
-from rankwise_stores import FileStore, TCPStore, schemes
+from rankwise_stores import FileStore, TCPStore, file, schemes
 
 #: The module; its name in the package is that of the function.
 module = sys.modules["rankwise.store.rendezvous"]
@@ -187,7 +187,7 @@ def test_a_host_that_does_not_come_up_is_waited_for_until_the_time_out() -> None
 def test_what_a_process_loads_first_is_in_nobodys_time_out() -> None:
     program = f"""
 import sys, time
-from rankwise.meeting.rendezvous import rendezvous
+from rankwise import rendezvous
 
 class Slow:
     def find_spec(self, name, path, target=None):
@@ -401,7 +401,7 @@ def test_only_our_errors_escape_from_urls_and_environments(
     with monkeypatch.context() as patch:
         # The parsing is what is tested: nothing shall be opened at the places that come out of it.
         patch.setattr(schemes, "TCPStore", lambda host, port, **_: HashStore())
-        patch.setattr(schemes, "FileStore", lambda path, world_size, timeout: HashStore())
+        patch.setattr(file, "FileStore", lambda path, world_size, timeout: HashStore())
         patch.setattr(schemes, "from_environment", lambda rank, size: from_environment(rank, size, env))
         with contextlib.suppress(ValueError, DistError):
             _, rank, size = next(rendezvous(url, timeout=0.001))

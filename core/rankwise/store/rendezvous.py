@@ -12,7 +12,7 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.errors import PluginError
 from rankwise.store.base import Store
 
-__all__ = ["ENTRY_POINT_GROUP", "LAUNCHER", "register_rendezvous_handler", "rendezvous"]
+__all__ = ["ENTRY_POINT_GROUP", "LAUNCHER", "load_scheme", "register_rendezvous_handler", "rendezvous"]
 
 #: What a handler yields: the store, this process's rank, and the number of ranks.
 Meeting = tuple[Store, int, int]
@@ -54,7 +54,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
     with shortened:
         if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
             raise ValueError(f"register_rendezvous_handler: {scheme!r} cannot be the scheme of a URL")
-        if _known(scheme):
+        if load_scheme(scheme):
             raise ValueError(f"register_rendezvous_handler: {scheme}:// has a handler already")
         _handlers[scheme] = handler
 
@@ -91,7 +91,7 @@ def rendezvous(
         scheme, mark, rest = url.partition("://")
         if not mark or "#" in rest:
             _refuse(url, "it must read like scheme://..., and have no fragment (#)")
-        if not _known(scheme.lower()):
+        if not load_scheme(scheme.lower()):
             _refuse_scheme(url, scheme.lower())
         given = {pair.partition("=")[0] for pair in rest.partition("?")[2].split("&")}
         for name, value in (("rank", rank), ("world_size", world_size)):
@@ -102,8 +102,8 @@ def rendezvous(
         return _handlers[scheme.lower()](f"{scheme}://{rest}", timeout=timeout, **kwargs)
 
 
-def _known(scheme: str) -> bool:
-    """Tell whether a scheme has a handler; that of an entry point is loaded now."""
+def load_scheme(scheme: str) -> bool:
+    """Load the handler of a scheme that is an entry point, and tell whether there is one."""
     if scheme not in _handlers:
         found = [value for name, value in entry_points.declared(ENTRY_POINT_GROUP) if name == scheme]
         found = found or [p.value for p in entry_points.installed(ENTRY_POINT_GROUP, scheme) if p.name == scheme]

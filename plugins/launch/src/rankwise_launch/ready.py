@@ -6,7 +6,7 @@ Backends load what they say that they need (`BackendSpec.load`); one that says n
 from contextlib import suppress
 from importlib import import_module
 
-from rankwise.launching import ENTRY_POINT_GROUP, declared, observers, registry
+from rankwise.launching import ENTRY_POINT_GROUP, declared, load_scheme, observers, registry
 
 __all__: list[str] = []
 
@@ -31,6 +31,8 @@ for _name in _MODULES:
     import_module(_name)
 
 observers.find()
+for _scheme in ("env", "launcher"):
+    load_scheme(_scheme)
 for _name, _ in declared(ENTRY_POINT_GROUP):
     with suppress(Exception):  # what is wrong with a plugin, those who ask for it will hear
         registry.load(_name)

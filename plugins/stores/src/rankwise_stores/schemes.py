@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.stores import Deadline, HashStore, Store, Timeout, seconds
 from rankwise_network.launcher_env import from_environment, job_name, told_of_a_job
-from rankwise_stores.file import FileStore
 from rankwise_stores.tcp.store import TCPStore
 
 if TYPE_CHECKING:
@@ -82,6 +81,8 @@ def file(url: str, timeout: Timeout) -> Iterator[Meeting]:
     if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
         _refuse(url, "it must read like file:///path, with three slashes")
     rank, world_size = _place(url, parts)
+    from rankwise_stores.file import FileStore  # only now: most jobs meet over TCP
+
     yield FileStore(parts.path, world_size, timeout, job=job_name()), rank, world_size
 
 
