@@ -121,7 +121,7 @@ def interrupted_at(step: int, count: list[int]) -> Iterator[None]:
         return before is None or dis.opname[frame.f_code.co_code[before]].startswith(("CALL", "RESUME", "JUMP_BACK"))
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if "rankwise/store" not in frame.f_code.co_filename:
+        if not any(room in frame.f_code.co_filename for room in ("rankwise/store", "rankwise_stores")):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode" and handles(frame):
