@@ -30,8 +30,8 @@ def scan_chain(rank: int, size: int) -> Rounds:
         ),
         Edit(
             "core/rankwise/collective/algorithms/table.py",
-            '\n        "scan": (Choice("chain"),),',
-            '"barrier": (Choice("dissemination"),),',
+            '\n        "scan": (AlgorithmChoice("chain"),),',
+            '"barrier": (AlgorithmChoice("dissemination"),),',
         ),
         Edit(
             "core/rankwise/collective/derived.py",
@@ -148,7 +148,7 @@ def broadcast_chain(rank: int, size: int, root: int) -> Rounds:
         ),
         Edit(
             "core/rankwise/collective/algorithms/table.py",
-            '\n            Choice("chain", 7),',
+            '\n            AlgorithmChoice("chain", 7),',
             '"broadcast": (',
         ),
     ),
@@ -175,7 +175,7 @@ REDUCE_OP = Trial(
         Edit(
             "core/rankwise/basics/reduce_op.py",
             '    "FMAX": Op(np.fmax, _ORDERED - {"datetime64", "timedelta64"}),\n',
-            "OPS: dict[str, Op] = {\n",
+            "REDUCE_OP_TABLE: dict[str, Op] = {\n",
         ),
         Edit("core/rankwise/basics/reduce_op.py", "\n    FMAX: ClassVar[ReduceOp]", "    MAX: ClassVar[ReduceOp]"),
     ),

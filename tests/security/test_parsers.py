@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from rankwise.codec.dtypes import dtype_from_spec
 from rankwise.codec.values import _zone
 from rankwise.errors import DistError, ProtocolError, RendezvousError
+from rankwise.observing import unpack_error
 from rankwise.store.rendezvous import rendezvous
 from rankwise_network import secret
 from rankwise_network.launcher_env import from_environment, local_rank
 from rankwise_network.slurm import expand_nodes
-from rankwise_watch import verdict
 
 pytest.importorskip("rankwise_gloo_tcp")
 
@@ -113,7 +113,7 @@ def test_a_notice_is_bounded_and_comes_back_as_it_was() -> None:
 @steady
 def test_only_a_protocol_error_escapes_from_a_verdict(content: Any) -> None:
     with contextlib.suppress(ProtocolError):
-        assert isinstance(verdict.unpack(content), DistError)
+        assert isinstance(unpack_error(content), DistError)
 
 
 def of_two_lines(lines: tuple[Any, Any]) -> bytes:
