@@ -1,4 +1,4 @@
-"""`ReduceOp`: what a reduction does to two elements; and `OPS`, the one table of all there are.
+"""`ReduceOp`: what a reduction does to two elements; and `REDUCE_OP_TABLE`, the one table of all there are.
 
 The capability tables, the conformance kit's oracle, the plugins' own tables and torch's operators derive from that
 table, so that a new op is a line of it. The compiled parts and the libraries know ops by name, and leave those that
