@@ -21,11 +21,12 @@ from dataclasses import replace
 
 @hookimpl
 def rankwise_backend():
-    return BackendSpec("acme", 1, replace(CAPABILITIES, backend="acme"), LocalCommunicator, meets={meets!r})
+    table = replace(CAPABILITIES, backend="acme")
+    return BackendSpec("acme", 1, table, LocalCommunicator, core={core!r}, meets={meets!r})
 """
 
 
-def begin_installed(folder: str, versions: list[str], meets: list[str]) -> str:
+def begin_installed(folder: str, versions: list[str], meets: list[str], core: str = "") -> str:
     """Install this rank's version of a distribution, and return why no world begins, or that one does."""
     rank = _rank()
     site = Path(folder) / str(rank)
@@ -33,7 +34,7 @@ def begin_installed(folder: str, versions: list[str], meets: list[str]) -> str:
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: rankwise-acme\nVersion: {versions[rank]}\n")
     (info / "entry_points.txt").write_text("[rankwise.backends]\nacme = acme_plugin\n")
-    (site / "acme_plugin.py").write_text(PLUGIN.format(meets=meets[rank]))
+    (site / "acme_plugin.py").write_text(PLUGIN.format(meets=meets[rank], core=core))
     sys.path.insert(0, str(site))
     return _begin()
 

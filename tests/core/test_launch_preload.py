@@ -195,8 +195,8 @@ def test_with_rankwise_comes_all_that_a_first_group_loads(runner: Runner) -> Non
 import sys
 import numpy as np, rankwise as dist
 from rankwise.basics import entry_points
-before, declared, looks = set(sys.modules), entry_points.declared, []
-entry_points.declared = lambda group: looks.append(group) or declared(group)
+before, declared, looks = set(sys.modules), entry_points.declared_by, []
+entry_points.declared_by = lambda group: looks.append(group) or declared(group)
 dist.init_process_group("gloo")
 dist.all_reduce(np.ones(4))
 late = sorted(set(sys.modules) - before)

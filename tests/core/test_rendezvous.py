@@ -21,7 +21,8 @@ from tests.by_reference import command, returned
 from tests.processes import free_port
 from tests.threads import within
 
-from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError
+from rankwise.basics import entry_points
+from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTimeoutError, PluginError
 from rankwise.store import HashStore, Store
 from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
 from rankwise_network import launcher_env
@@ -413,3 +414,10 @@ def test_only_our_errors_escape_from_urls_and_environments(
 def test_a_node_list_is_understood_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert all(expand_nodes(text))
+
+
+def test_a_scheme_that_two_distributions_claim_is_refused_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [("mine", "one:handler", "rankwise-one 1.0"), ("mine", "two:handler", "rankwise-two 2.0")]
+    monkeypatch.setattr(entry_points, "declared_by", lambda group: iter(claims))
+    with pytest.raises(PluginError, match=r"mine:// is claimed by rankwise-one 1\.0 and rankwise-two 2\.0"):
+        rendezvous("mine://somewhere")

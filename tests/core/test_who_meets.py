@@ -16,8 +16,9 @@ import meeting_programs as programs  # noqa: E402
 TIMEOUT_S = 60.0
 
 
-def test_two_versions_of_a_plugin_do_not_meet(tmp_path: Path) -> None:
-    said = run_ranks(programs.begin_installed, 2, str(tmp_path), ["1.0", "2.0"], ["", ""], timeout=TIMEOUT_S)
+@pytest.mark.parametrize("core", ["", "0.1"], ids=["", "of one core"])
+def test_two_versions_of_a_plugin_do_not_meet(tmp_path: Path, core: str) -> None:
+    said = run_ranks(programs.begin_installed, 2, str(tmp_path), ["1.0", "2.0"], ["", ""], core, timeout=TIMEOUT_S)
     assert said[0] == said[1]
     assert "the ranks disagree: backend 'acme' is 'rankwise-acme " in said[0]
     assert {"rankwise-acme 1.0" in said[0], "rankwise-acme 2.0" in said[0]} == {True}

@@ -126,7 +126,7 @@ class BackendSpec:
             making a group.
         core: The MAJOR.MINOR of rankwise that the plugin belongs to, for one that uses more than is public.
         meets: What the backends of all ranks must have in common to understand each other, such as the version of
-            what they send; by default their distribution and its version, of one with `core` that.
+            what they send; by default their distribution and its version.
         load: Imports what `create` needs, while other ranks are still on their way, or before ranks are forked
             (`--preload`), so it starts no thread. An error does no harm: `create` meets it again.
     """

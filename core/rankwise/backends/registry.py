@@ -200,7 +200,11 @@ class Registry:
         """Return what all ranks of a group must have in common about a backend."""
         if name not in self._terms:
             spec = self.get(name)
-            meets = spec.meets or (f"{KNOWN.get(name, name)} {spec.core}" if spec.core else self._brought(name))
+            owner = self._brought(name)
+            distribution = owner.rpartition(" ")[0]
+            if spec.core and distribution == KNOWN.get(name):  # ours have the core's MAJOR.MINOR, and keep to it
+                owner = f"{distribution} {spec.core}"
+            meets = spec.meets or owner
             self._terms[name] = f"{meets}, contract {spec.api_version}, table {spec.capabilities.digest()}"
         return self._terms[name]
 

@@ -166,7 +166,7 @@ def all_reduce_coalesced(
         require(tensors=tensors)
         check.any_reduce_op(pg, "all_reduce_coalesced", op)
         given = list(tensors)
-        arrays = None if pg.collected else _small_ones(pg, given)
+        arrays = None if get_ident() in pg.collected else _small_ones(pg, given)
         if arrays is not None:
             flat, together = packed(arrays), (-len(arrays), shapes_mark(arrays))
             lane = pg.lane(flat, "all_reduce", check.reduce_op(pg, "all_reduce", op, flat))

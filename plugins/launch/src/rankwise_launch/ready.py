@@ -36,3 +36,4 @@ for _scheme in ("env", "launcher"):
 for _name, _ in declared(ENTRY_POINT_GROUP):
     with suppress(Exception):  # what is wrong with a plugin, those who ask for it will hear
         registry.load(_name)
+        registry.terms(_name)
