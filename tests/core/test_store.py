@@ -467,6 +467,19 @@ def test_a_kind_that_misses_a_method_cannot_be_made() -> None:
         Half()
 
 
+def test_a_prefix_closes_the_store_below_only_if_it_has_cloned_it() -> None:
+    inner = HashStore()
+    outer = PrefixStore("a", inner)
+    twin = outer.clone()
+    below = twin.underlying_store
+    assert below is not inner
+    twin.close()
+    with pytest.raises(DistStoreError, match="closed"):
+        below.set("key", "1")
+    outer.close()
+    inner.set("key", "1")
+
+
 def test_prefixes_nest_and_keep_apart() -> None:
     inner = HashStore()
     outer, other = PrefixStore("a", PrefixStore("b", inner)), PrefixStore("b/a2", inner)
