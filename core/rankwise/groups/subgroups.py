@@ -110,7 +110,7 @@ def _new_group(
         return make_group(world, plan, Deadline(timeout_s))
     if not local:
         come_together(world, plan, Deadline(timeout_s))
-        _note(world, name, len(listed))
+        _note(world, plan)
         forget(plan.store, len(plan.participants))
     return NON_GROUP_MEMBER
 
@@ -377,7 +377,7 @@ def _plan(
     description: str | None,
     options: Any,
 ) -> Plan:
-    store = None if parent.world.store is None else PrefixStore(name, parent.world.store)
+    store = None if parent.world.store is None else PrefixStore(name, parent.world.store.among(ranks))
     terms = {"ranks": list(ranks)}
     return Plan(name, ranks, parent.global_rank, config, timeout_s, store, terms, description or "", options)
 
@@ -399,10 +399,10 @@ def _within(world: World) -> str:
     return "" if world.home is None or world.default is None else f"{world.default.name}/"
 
 
-def _note(world: World, name: str, size: int) -> None:
+def _note(world: World, plan: Plan) -> None:
     """Remember a group of others, so that the store they meet in is kept open for them."""
-    if world.store is not None:
-        stay_for(world, PrefixStore(name, world.store), MADE, size)
+    if plan.store is not None:
+        stay_for(world, plan.store, MADE, len(plan.ranks))
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

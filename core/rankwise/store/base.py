@@ -610,6 +610,22 @@ class Store(ABC):
         twin.set_timeout(timeout)
         return twin
 
+    def among(self: _Self, ranks: Sequence[int]) -> _Self:
+        """Return the store by which some ranks of the job make a group: this one, or another that they reach better.
+
+        Args:
+            ranks: Their global ranks.
+
+        Returns:
+            The store; it ends with this one.
+
+        Examples:
+            >>> store = dist.HashStore()
+            >>> store.among([1, 2]) is store
+            True
+        """
+        return self
+
     def _have_met(self) -> None:  # noqa: B027 - most kinds of store keep nothing for it
         """Be told that all who meet here have come; what only the beginning has needed can be given back."""
 

@@ -156,6 +156,10 @@ class PrefixStore(Store):
     def view(self, timeout: Timeout) -> PrefixStore:
         return PrefixStore(self._prefix, self._store.view(timeout))
 
+    def among(self, ranks: Sequence[int]) -> PrefixStore:
+        below = self._store.among(ranks)
+        return self if below is self._store else PrefixStore(self._prefix, below)
+
     def clone(self) -> PrefixStore:
         twin = PrefixStore(self._prefix, self._store.clone())
         twin._owns = True

@@ -173,8 +173,9 @@ def test_a_group_is_made_while_other_ranks_wait_in_mpi4py(fine):
     fine(4, "beside_mpi4py.py")
 
 
-def test_a_group_waits_for_the_store_as_long_as_it_was_told(fine):
-    fine(4, "holding.py")
+def test_a_group_is_made_without_a_turn_of_rank_0s_interpreter(fine, tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    fine(4, "holding.py", str(pipe))
 
 
 def test_groups_outside_of_the_world_are_made_of_mpis_ranks(fine, tmp_path):

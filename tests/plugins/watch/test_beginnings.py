@@ -42,21 +42,23 @@ def test_a_rank_that_has_come_and_ended_before_it_was_looked_at_is_named() -> No
     assert said.rank == 1
 
 
+@pytest.mark.parametrize("is_kept_elsewhere", [False, True])
 @pytest.mark.parametrize("every_s", ["0.05", "0", "60"])
 def test_heartbeats_bring_the_verdict_along_where_they_come_often(
-    monkeypatch: pytest.MonkeyPatch, every_s: str
+    monkeypatch: pytest.MonkeyPatch, every_s: str, is_kept_elsewhere: bool
 ) -> None:
     monkeypatch.setenv("RANKWISE_HEARTBEAT_S", every_s)
     store, heard = HashStore(), SimpleQueue[bytes]()
+    groups = HashStore() if is_kept_elsewhere else store
     watcher = Watcher(World(), store, 0, range(2), dict)
     try:
         assert watcher.tells_verdicts == (every_s == "0.05")
-        place = PrefixStore("made", PrefixStore("group-1", store))
+        place = PrefixStore("made", PrefixStore("group-1", groups))
         with watcher.meeting(place, (0, 1), "making group 'dp'", heard.put):
             place.set("verdict", "rank 1: ValueError: no")
             if watcher.tells_verdicts:
                 assert heard.get(timeout=PATIENCE_S) == b"rank 1: ValueError: no"
-        assert store.check(["group-1/made/verdict"])
+        assert groups.check(["group-1/made/verdict"])
     finally:
         watcher.stop()
 

@@ -333,7 +333,8 @@ class Watcher(Background):
     def _ask_store(self, text: bytes, observed: Sequence[int]) -> dict[int, Beat]:
         """Send a heartbeat, take in what is new, and return the last ones of others; all in one request."""
         key, behind, host = self._log.next_key, self._unknown_behind(), self._host_beats
-        heeded = [(meeting.hear, meeting.verdict_within(self._store)) for meeting in self._meetings if meeting.hear]
+        heard = [(meeting, meeting.verdict_within(self._store)) for meeting in self._meetings if meeting.hear]
+        heeded = [(meeting.hear, place) for meeting, place in heard if meeting.hear and place]
         keys = [f"watch/{key}", *(place for _, place in heeded), *(f"{MEETING}/rank/{rank}" for rank in behind)]
         to_tell, to_ask = ({}, []) if host is None else (host.to_tell(), host.to_ask())
         beats, (entry, *found) = self._beats.trade(text, to_tell, observed, [*keys, *to_ask])
@@ -345,6 +346,9 @@ class Watcher(Background):
             if seat is not None:
                 self._processes.learn({rank: seat})
                 self._attend_to(rank)
+        for meeting, place in heard:
+            if not place:
+                meeting.ask()
         if key == self._log.next_key:  # else it has been heard meanwhile
             self._log.take(entry)
         if host is not None:

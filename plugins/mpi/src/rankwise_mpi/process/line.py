@@ -1,4 +1,4 @@
-"""`Line`: the communicator over which a store and its clones reach the rank that keeps the values."""
+"""`Line`: the communicator over which a store and its clones reach the ranks that keep values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line:
 
     Args:
         process: MPI in this process.
-        serve: What the rank that keeps the values does over and over; it tells whether there was anything to do.
+        serve: What a rank that keeps values does over and over; it tells whether there was anything to do.
         longest_pause_s: How seldom that may be.
     """
 
@@ -49,9 +49,12 @@ class Line:
                     self._steps = Steps(duplicate_steps(base), f"init_process_group on rank {self._process.rank}")
                 self._comm = self._steps.finish(deadline.remaining())
                 self._process.before_finalising(self._part)
-                if self._process.rank == 0:
-                    self._process.engine.add(self._serve, self._longest_pause_s)
+                self.hurry()
             return self._comm
+
+    def hurry(self) -> None:
+        """Have the progress thread look for requests soon, and often for a while."""
+        self._process.engine.add(self._serve, self._longest_pause_s)
 
     @contextlib.contextmanager
     def call(self, timeout_s: float) -> Iterator[MPI.Intracomm]:

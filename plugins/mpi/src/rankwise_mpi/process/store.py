@@ -1,11 +1,13 @@
 """`MpiStore`: a store whose requests travel over MPI, so that a job on MPI needs neither address nor secret.
 
-Rank 0 keeps the values, and its progress thread serves the others.
+A rank keeps the values, and its progress thread serves the others: rank 0 those of the job, and the first member of a
+group what its members meet by, for which rank 0 is not needed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +28,6 @@ from rankwise_mpi.process.waiting import wait_until
 
 __all__ = ["MpiStore"]
 
-_HOST = 0
 _REQUEST_TAG = 1
 #: MPI guarantees no more tags than 32,767.
 _ANSWER_TAGS = 32_000
@@ -34,8 +35,8 @@ _ANSWER_TAGS = 32_000
 _NO_ANSWER = -1
 #: How long the ranks may take to come together for the store's communicator, in calls that wait for no answer.
 _OPENING_S = 60.0
-#: How seldom the host looks for requests while there are none.
-_LONGEST_PAUSE_S = 0.003
+#: How seldom a rank looks for requests while there are none: rank 0, which is asked by heartbeats, and the others.
+_LONGEST_PAUSE_S, _LONGEST_PAUSE_OF_OTHERS_S = 0.003, 0.02
 
 _Value = bytes | None
 
@@ -54,7 +55,10 @@ class MpiStore(Store):
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process
-        self._line = Line(process, self._serve, _LONGEST_PAUSE_S)
+        #: The rank that keeps the values.
+        self._host = 0
+        pause_s = _LONGEST_PAUSE_OF_OTHERS_S if process.rank else _LONGEST_PAUSE_S
+        self._line = Line(process, self._serve, pause_s)
         self._values: dict[str, bytes] = {}
         self._one = threading.Lock()
         self._numbers = count()
@@ -65,6 +69,12 @@ class MpiStore(Store):
             "look": lambda keys: [self._values.get(key) for key in keys],
             "post": self._values.__setitem__,
         }
+
+    def among(self, ranks: Sequence[int]) -> MpiStore:
+        """Return a store that the first of some ranks keeps."""
+        twin = copy.copy(self)
+        twin._host = min(ranks)
+        return twin
 
     def peek(self, key: str) -> _Value:
         """Return a value, or None."""
@@ -83,12 +93,12 @@ class MpiStore(Store):
 
     def post(self, key: str, value: bytes) -> None:
         """Store a value some time soon, without waiting; if that fails, nothing is said."""
-        if self._process.rank == _HOST:
+        if self._process.rank == self._host:
             with self._one:
                 self._values[key] = value
             return
         with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_OPENING_S) as comm:
-            self._process.keep(*_sent(comm, [_NO_ANSWER, "post", (key, value)], _HOST, _REQUEST_TAG))
+            self._process.keep(*_sent(comm, [_NO_ANSWER, "post", (key, value)], self._host, _REQUEST_TAG))
 
     def look(self, keys: Sequence[str], timeout_s: float) -> list[_Value] | None:
         """Return the values of several keys, None for those that are absent; None for all if the host is silent."""
@@ -100,20 +110,20 @@ class MpiStore(Store):
 
     def ask_for(self, keys: Sequence[str]) -> Callable[[], list[_Value] | None]:
         """Ask for the values of several keys, waiting for nothing; return what gives them once they have come."""
-        if self._process.rank == _HOST:
+        if self._process.rank == self._host:
             with self._one:
                 found = self._operations["look"](keys)
             return lambda: found
         number = next(self._numbers)
         with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_OPENING_S) as comm:
-            self._process.keep(*_sent(comm, [number, "look", [list(keys)]], _HOST, _REQUEST_TAG))
+            self._process.keep(*_sent(comm, [number, "look", [list(keys)]], self._host, _REQUEST_TAG))
             return partial(self._come, number)
         return lambda: None
 
     def _come(self, number: int) -> Any:
         """Return the answer to a request, None if it has not come."""
         with contextlib.suppress(MPI.Exception, DistStoreError), self._line.call(_OPENING_S) as comm:
-            return next(iter(_improbed(comm, number)), None)
+            return next(iter(_improbed(comm, self._host, number)), None)
         return None
 
     def _swap_here(self, key: str, expected: _Value, desired: _Value) -> _Value:
@@ -132,13 +142,26 @@ class MpiStore(Store):
         number = next(self._numbers)
         try:
             with self._line.call(self.timeout.total_seconds()) as comm:
-                if self._process.rank != _HOST:
-                    self._process.keep(*_sent(comm, [number, operation, args], _HOST, _REQUEST_TAG))
-                    return _received(comm, number, timeout_s)
+                if self._process.rank != self._host:
+                    self._process.keep(*_sent(comm, [number, operation, args], self._host, _REQUEST_TAG))
+                    return self._received(comm, number, timeout_s)
+                self._line.hurry()  # who waits for others here may be what they wait for
             with self._one:
                 return self._operations[operation](*args)
         except MPI.Exception as error:
-            raise DistStoreError(f"{self!r}: rank {_HOST}, which keeps it, cannot be reached: {error}") from error
+            raise DistStoreError(f"{self!r}: rank {self._host}, which keeps it, cannot be reached: {error}") from error
+
+    def _received(self, comm: MPI.Intracomm, number: int, timeout_s: float) -> Any:
+        """Return the answer to a request; one that nobody waited for any more may still lie under the same tag."""
+        taken: list[Any] = []
+
+        def look() -> bool:
+            taken[:] = _improbed(comm, self._host, number)
+            return bool(taken)
+
+        if not wait_until(look, timeout_s, lambda: None):
+            raise DistStoreError(f"rank {self._host}, which keeps the store, has not answered within {timeout_s:g} s")
+        return taken[0]
 
     def _serve(self) -> bool:
         """Answer all requests that have come; tell whether there were any. The progress thread calls this."""
@@ -168,23 +191,10 @@ def _tag_of(number: int) -> int:
     return _REQUEST_TAG + 1 + number % _ANSWER_TAGS
 
 
-def _received(comm: MPI.Intracomm, number: int, timeout_s: float) -> Any:
-    """Return the answer to a request; one that nobody waited for any more may still lie under the same tag."""
-    taken: list[Any] = []
-
-    def look() -> bool:
-        taken[:] = _improbed(comm, number)
-        return bool(taken)
-
-    if not wait_until(look, timeout_s, lambda: None):
-        raise DistStoreError(f"rank {_HOST}, which keeps the store, has not answered within {timeout_s:g} s")
-    return taken[0]
-
-
-def _improbed(comm: MPI.Intracomm, number: int) -> list[Any]:
+def _improbed(comm: MPI.Intracomm, host: int, number: int) -> list[Any]:
     """Return the answer to a request in a list, which is empty if it has not come."""
     status = MPI.Status()
-    met = comm.Improbe(_HOST, _tag_of(number), status)
+    met = comm.Improbe(host, _tag_of(number), status)
     if met is None:
         return []
     of, answer = _taken(met, status)
