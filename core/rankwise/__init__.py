@@ -280,8 +280,17 @@ _LATER = {
 _BROUGHT = {
     "FileStore": "rankwise-stores",
     "TCPStore": "rankwise-stores",
+    "as_completed": "rankwise-arrays",
+    "functional": "rankwise-arrays",
+    "grid": "rankwise-arrays",
     "secret": "rankwise-network",
+    "sendrecv": "rankwise-arrays",
+    "share": "rankwise-arrays",
     "spawn": "rankwise-launch",
+    "wait_all": "rankwise-arrays",
+    "wait_any": "rankwise-arrays",
+    "wait_some": "rankwise-arrays",
+    "world": "rankwise-arrays",
 }
 
 _later = later(__name__, {**_LATER, **{room: (f"rankwise.{room}", "") for room in _ROOMS}})

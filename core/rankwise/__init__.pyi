@@ -92,6 +92,15 @@ from rankwise.groups.subgroups import (
 )
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store
 from rankwise.store.rendezvous import register_rendezvous_handler, rendezvous
+from rankwise_arrays import functional as functional
+from rankwise_arrays.blocks import share as share
+from rankwise_arrays.grid import grid as grid
+from rankwise_arrays.messages import sendrecv as sendrecv
+from rankwise_arrays.waits import as_completed as as_completed
+from rankwise_arrays.waits import wait_all as wait_all
+from rankwise_arrays.waits import wait_any as wait_any
+from rankwise_arrays.waits import wait_some as wait_some
+from rankwise_arrays.worlds import world as world
 from rankwise_launch.spawning import spawn as spawn
 from rankwise_network import secret as secret
 from rankwise_stores import FileStore as FileStore

@@ -1,0 +1,378 @@
+"""Calls that leave what they are given as it is, and return what comes out: `rankwise.functional`.
+
+The output is new, and of the caller's own kind: of NumPy, CuPy, torch, JAX or anything else with DLPack; of a number it
+is a number. Inputs may be read-only, and their elements need not lie in order. On a rank that is not in the group each
+call returns None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+from rankwise import ReduceOp
+from rankwise_arrays.blocks import axis_of, cut, shares
+from rankwise_arrays.kinds import Array, Group, copied, empty, in_order, is_member, taken
+from rankwise_arrays.messages import tag_for
+from rankwise_arrays.objects import all_to_all_objects, broadcast_object, reduce_objects
+from rankwise_arrays.shapes import exchange_shapes, gather_shapes, joined
+
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_objects",
+    "broadcast",
+    "broadcast_object",
+    "exscan",
+    "gather",
+    "permute",
+    "reduce_objects",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+]
+
+
+def all_reduce(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return the reduction of what all ranks give, element by element.
+
+    Args:
+        x: What this rank contributes; of one dtype and shape on all ranks.
+        op: How to reduce.
+        group: The group; None is the default group.
+        timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
+
+    Returns:
+        The result, like `x`.
+
+    Examples:
+        >>> functional.all_reduce(rank + 1)
+        3
+        >>> functional.all_reduce(np.array([1.0, rank]), dist.ReduceOp.MAX)
+        array([1., 1.])
+    """
+    given = taken("all_reduce", x)
+    out = copied(given.array)
+    if not is_member(group):
+        return None
+    dist.all_reduce(out, op, group, timeout=timeout)
+    return given.give_back(out)
+
+
+def broadcast(x: Any, src: int = 0, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return the source's array.
+
+    Args:
+        x: The array; the other ranks give one of the same dtype and shape, whose values do not matter.
+        src: The source, as a global rank.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        A copy of it.
+
+    Examples:
+        >>> functional.broadcast(np.array([rank, rank]), src=1)
+        array([1, 1])
+    """
+    given = taken("broadcast", x)
+    out = copied(given.array)
+    if not is_member(group):
+        return None
+    dist.broadcast(out, src, group, timeout=timeout)
+    return given.give_back(out)
+
+
+def all_gather(x: Any, axis: int | None = None, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return what all ranks give, in the order of ranks.
+
+    Args:
+        x: What this rank gives.
+        axis: None stacks along a new first axis, where all ranks give one shape. A number joins along that axis, in
+            which lengths may differ.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        The whole.
+
+    Raises:
+        ValueError: The shapes do not fit together; the same on all ranks.
+
+    Examples:
+        >>> functional.all_gather(np.array([rank, 7]))
+        array([[0, 7],
+               [1, 7]])
+        >>> functional.all_gather(np.full(rank + 1, rank), axis=0)
+        array([0, 1, 1])
+    """
+    given = taken("all_gather", x)
+    if not is_member(group):
+        return None
+    array = in_order(given.array)
+    if axis is None:
+        out = empty(array, (dist.get_world_size(group), *array.shape))
+        dist.all_gather_into_tensor(out, array, group, timeout=timeout)
+        return given.give_back(out)
+    axis = axis_of("all_gather", array.ndim, axis)
+    shapes = gather_shapes("all_gather", array, axis, group, timeout)
+    out, parts = joined(array, shapes, axis)
+    dist.all_gather(parts, array, group, timeout=timeout)
+    return given.give_back(out())
+
+
+def gather(x: Any, dst: int = 0, axis: int | None = None, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return to one rank what all give, in the order of ranks, and None to the others.
+
+    Args:
+        x: What this rank gives.
+        dst: The rank that gets it, as a global rank.
+        axis: None stacks along a new first axis; a number joins along that axis, in which lengths may differ.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        The whole on rank `dst`.
+
+    Examples:
+        >>> whole = functional.gather(np.array([rank, 7]), dst=0)
+        >>> whole.tolist() if rank == 0 else whole
+        [[0, 7], [1, 7]]
+    """
+    given = taken("gather", x)
+    if not is_member(group):
+        return None
+    array = in_order(given.array)
+    is_root = dist.get_rank() == dst
+    if axis is None:
+        if not is_root:
+            dist.gather(array, None, dst, group, timeout=timeout)
+            return None
+        size = dist.get_world_size(group)
+        out = empty(array, (size, *array.shape))
+        dist.gather(array, [out[rank, ...] for rank in range(size)], dst, group, timeout=timeout)
+        return given.give_back(out)
+    axis = axis_of("gather", array.ndim, axis)
+    shapes = gather_shapes("gather", array, axis, group, timeout)
+    if not is_root:
+        dist.gather(array, None, dst, group, timeout=timeout)
+        return None
+    whole, parts = joined(array, shapes, axis)
+    dist.gather(array, parts, dst, group, timeout=timeout)
+    return given.give_back(whole())
+
+
+def scatter(x: Any, src: int = 0, axis: int = 0, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return to each rank its share of the source's array, which the others need not know.
+
+    Args:
+        x: The array on rank `src`; None on the others.
+        src: The source, as a global rank.
+        axis: The axis along which it is divided, as `share` divides.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        This rank's part.
+
+    Examples:
+        >>> functional.scatter(np.arange(5) if rank == 0 else None, src=0).tolist()
+        [0, 1, 2]
+    """
+    if not is_member(group):
+        return None
+    is_root = dist.get_rank() == src
+    given = taken("scatter", x if is_root else np.empty(0))
+    parts = None
+    told: Any = None
+    if is_root:
+        axis = axis_of("scatter", given.array.ndim, axis)
+        parts = cut(given.array, axis, shares(given.array.shape[axis], dist.get_world_size(group)))
+        told = [part.shape for part in parts], given.array.dtype
+    shapes, dtype = broadcast_object(told, src, group)
+    out = empty(given.array, tuple(shapes[dist.get_rank(group)]), dtype)
+    dist.scatter(out, parts, src, group, timeout=timeout)
+    return given.give_back(out)
+
+
+def reduce_scatter(
+    x: Any, op: ReduceOp = ReduceOp.SUM, axis: int = 0, group: Group = None, *, timeout: Any = None
+) -> Any:
+    """Return this rank's share of the reduction of what all ranks give.
+
+    Args:
+        x: What this rank contributes; of one dtype and shape on all ranks.
+        op: How to reduce.
+        axis: The axis along which the result is divided, as `share` divides.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        The part.
+
+    Examples:
+        >>> functional.reduce_scatter(np.array([1, 2, 3])).tolist()
+        [2, 4]
+    """
+    given = taken("reduce_scatter", x)
+    if not is_member(group):
+        return None
+    axis = axis_of("reduce_scatter", given.array.ndim, axis)
+    parts = cut(given.array, axis, shares(given.array.shape[axis], dist.get_world_size(group)))
+    out = empty(given.array, parts[dist.get_rank(group)].shape)
+    dist.reduce_scatter(out, parts, op, group, timeout=timeout)
+    return given.give_back(out)
+
+
+def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, group: Group = None, *, timeout: Any = None) -> Any:
+    """Send each rank a part, and join what comes: so an array divided along one axis becomes divided along another.
+
+    Args:
+        x: This rank's array, or a list of one array for each rank, of one dtype and of any shapes.
+        split_axis: The axis of an array that is divided among the ranks, as `share` divides.
+        concat_axis: The axis along which what comes is joined, in the order of ranks.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        The array; of a list a list, of what comes from each rank.
+
+    Raises:
+        ValueError: A list has not one array for each rank, or what comes does not fit together.
+
+    Examples:
+        >>> whole = np.arange(16).reshape(4, 4)
+        >>> rows = whole[2 * rank : 2 * rank + 2]
+        >>> columns = functional.all_to_all(rows, split_axis=1, concat_axis=0)
+        >>> columns.tolist() == whole[:, 2 * rank : 2 * rank + 2].tolist()
+        True
+        >>> [part.tolist() for part in functional.all_to_all([np.array([rank, to]) for to in range(2)])]
+        [[0, 0], [1, 0]]
+    """
+    if not is_member(group):
+        return None
+    size = dist.get_world_size(group)
+    if isinstance(x, (list, tuple)):
+        if len(x) != size:
+            raise ValueError(f"all_to_all: {len(x)} arrays for a group of {size}")
+        given = [taken("all_to_all", each) for each in x]
+        come = _exchanged([in_order(each.array) for each in given], group, timeout)
+        return [each.give_back(array) for each, array in zip(given, come, strict=True)]
+    one = taken("all_to_all", x)
+    split_axis = axis_of("all_to_all", one.array.ndim, split_axis)
+    concat_axis = axis_of("all_to_all", one.array.ndim, concat_axis)
+    parts = cut(one.array, split_axis, shares(one.array.shape[split_axis], size))
+    come = _exchanged(parts, group, timeout)
+    return one.give_back(come[0] if size == 1 else _library(come[0]).concatenate(come, concat_axis))
+
+
+def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, timeout: Any = None) -> Any:
+    """Send arrays along pairs of ranks; who gets none has zeros.
+
+    Args:
+        x: What this rank gives; of one dtype and shape on all ranks.
+        pairs: Who sends to whom, as ranks in the group; no rank sends or gets twice.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        What has come, like `x`.
+
+    Raises:
+        ValueError: A rank would send or get twice, or there is no such rank.
+
+    Examples:
+        >>> functional.permute(np.array([rank + 1]), [(0, 1)]).tolist()
+        [0]
+    """
+    given = taken("permute", x)
+    if not is_member(group):
+        return None
+    goes, comes = _checked_pairs([*pairs], dist.get_world_size(group))
+    me, tag = dist.get_rank(group), tag_for(group)
+    array, out = in_order(given.array), copied(given.array)
+    out[...] = 0
+    works = []
+    if me in comes:
+        works.append(dist.irecv(out, None, group, tag, comes[me]))
+    if me in goes:
+        works.append(dist.isend(array, None, group, tag, goes[me]))
+    for work in works:
+        work.wait(timeout)
+    return given.give_back(out)
+
+
+def scan(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return the reduction of what the ranks up to this one give, in their order.
+
+    Args:
+        x: What this rank contributes; of one dtype and shape on all ranks.
+        op: How to reduce; not AVG.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        The result, like `x`.
+
+    Examples:
+        >>> functional.scan(rank + 1) == sum(range(1, rank + 2))
+        True
+    """
+    return _scanned("scan", x, op, group, timeout, exclusive=False)
+
+
+def exscan(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
+    """Return the reduction of what the ranks before this one give; rank 0 gets what it gave.
+
+    Args:
+        x: What this rank contributes; of one dtype and shape on all ranks.
+        op: How to reduce; not AVG.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+
+    Returns:
+        The result, like `x`.
+
+    Examples:
+        >>> functional.exscan(10 * (rank + 1))
+        10
+    """
+    return _scanned("exscan", x, op, group, timeout, exclusive=True)
+
+
+def _scanned(call: str, x: Any, op: ReduceOp, group: Group, timeout: Any, exclusive: bool) -> Any:
+    from rankwise_arrays.scans import scanned
+
+    given = taken(call, x)
+    if not is_member(group):
+        return None
+    return given.give_back(scanned(call, given.array, op, group, timeout, exclusive))
+
+
+def _exchanged(parts: Sequence[Array], group: Group, timeout: Any) -> list[Array]:
+    """Send each rank its part, and return what comes from each."""
+    shapes = exchange_shapes(parts, group, timeout)
+    come = [empty(parts[0], shape) for shape in shapes]
+    dist.all_to_all(come, list(parts), group, timeout=timeout)
+    return come
+
+
+def _checked_pairs(pairs: Sequence[tuple[int, int]], size: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Return to whom each rank sends, and from whom each gets."""
+    goes, comes = dict(pairs), {to: by for by, to in pairs}
+    if len(goes) != len(pairs) or len(comes) != len(pairs):
+        raise ValueError(f"permute: a rank sends or gets twice in {list(pairs)}")
+    strange = [rank for pair in pairs for rank in pair if not 0 <= rank < size]
+    if strange:
+        raise ValueError(f"permute: there is no rank {strange[0]} in a group of {size}")
+    return goes, comes
+
+
+def _library(array: Array) -> Any:
+    import sys
+
+    return sys.modules[type(array).__module__.partition(".")[0]]
