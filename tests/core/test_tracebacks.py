@@ -22,7 +22,7 @@ from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 CANNOT_FAIL = {
     *("is_available", "is_gloo_available", "is_mpi_available", "is_nccl_available", "is_initialized", "get_pg_count"),
     *("get_node_local_rank", "register_dataclass", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
-    *("Store.close", "Store.clone", "Store.view", "Store.peek", "Store.swap", "Store.scan"),
+    *("Store.among", "Store.close", "Store.clone", "Store.view", "Store.peek", "Store.swap", "Store.scan"),
 }
 FUNCTIONS = {name: getattr(dist, name) for name in dist.__all__ if inspect.isroutine(getattr(dist, name))}
 METHODS = {
