@@ -267,7 +267,7 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, group: Group =
     concat_axis = axis_of("all_to_all", one.array.ndim, concat_axis)
     parts = cut(one.array, split_axis, shares(one.array.shape[split_axis], size))
     come = _exchanged(parts, group, timeout)
-    return one.give_back(come[0] if size == 1 else _library(come[0]).concatenate(come, concat_axis))
+    return one.give_back(come[0] if size == 1 else np.concatenate(come, concat_axis))
 
 
 def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, timeout: Any = None) -> Any:
@@ -294,7 +294,8 @@ def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, ti
         return None
     goes, comes = _checked_pairs([*pairs], dist.get_world_size(group))
     me, tag = dist.get_rank(group), tag_for(group)
-    array, out = in_order(given.array), copied(given.array)
+    array = in_order(given.array)
+    out = empty(array, array.shape)
     out[...] = 0
     works = []
     if me in comes:
@@ -370,9 +371,3 @@ def _checked_pairs(pairs: Sequence[tuple[int, int]], size: int) -> tuple[dict[in
     if strange:
         raise ValueError(f"permute: there is no rank {strange[0]} in a group of {size}")
     return goes, comes
-
-
-def _library(array: Array) -> Any:
-    import sys
-
-    return sys.modules[type(array).__module__.partition(".")[0]]
