@@ -30,26 +30,30 @@ class Place:
         group: The group.
         device: Of which kind the arrays are.
         works: What has been begun in this step: a step that was interrupted while it waited goes on to wait for it.
+        calls: How many of this step's calls that begin works have returned; they are not made again.
     """
 
     def __init__(self, group: Any, device: str = "cpu") -> None:
         self.group, self.device = group, device
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.works: list[Any] = []
+        self.calls = 0
         self.array: Any = None
 
     def full(self, count: int, value: int) -> Any:
         """Return a new array of the kind of device that is tried."""
         return np.full(count, value, np.int64)
 
-    def begun(self, begin: Callable[[], Any]) -> None:
-        """Begin works unless that was done before this step was interrupted, and wait for them."""
-        if not self.works:
-            made = begin()
-            self.works = made if isinstance(made, list) else [made]
+    def begun(self, *begin: Callable[[], Any]) -> None:
+        """Begin works, but for those that were begun before this step was interrupted, and wait for them."""
+        for one in begin[self.calls :]:
+            made = one()
+            self.works += made if isinstance(made, list) else [made]
+            self.calls += 1
         while self.works:
             self.works[0].wait()
             self.works.pop(0)
+        self.calls = 0
 
 
 Case = Callable[[Place, int], None]
@@ -90,16 +94,20 @@ def messages(count: int, batch: bool) -> Case:
             return
         peer = 1 - place.rank
 
-        def begin() -> list[Any]:
+        def receive() -> Any:
             place.array = place.full(count, -1)
-            sent = place.full(count, step)
-            if batch:
-                receiving = dist.P2POp(dist.irecv, place.array, peer, place.group)
-                return dist.batch_isend_irecv([receiving, dist.P2POp(dist.isend, sent, peer, place.group)])
-            receiving = dist.irecv(place.array, peer, place.group)
-            return [receiving, dist.isend(sent, peer, place.group)]
+            return dist.irecv(place.array, peer, place.group)
 
-        place.begun(begin)
+        def send() -> Any:
+            return dist.isend(place.full(count, step), peer, place.group)
+
+        def both() -> list[Any]:
+            place.array = place.full(count, -1)
+            receiving = dist.P2POp(dist.irecv, place.array, peer, place.group)
+            sending = dist.P2POp(dist.isend, place.full(count, step), peer, place.group)
+            return dist.batch_isend_irecv([receiving, sending])
+
+        place.begun(*((both,) if batch else (receive, send)))
         check(place.array, step, "irecv")
 
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import monotonic, sleep
 from types import FrameType
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from interrupt_checks import Checks, Interrupted, unraisable
 
 import rankwise as dist
-from rankwise.backends import FutureWork, Mailbox, WorkFuture
+from rankwise.backends import Deadline, FutureWork, Mailbox, WorkFuture
+from rankwise.collective.issue_order import IssueOrder
+from rankwise_gloo_tcp.engine.progress import Changed
 from rankwise_testing import run_ranks
 from rankwise_watch.background import Background
 
@@ -105,6 +108,44 @@ def ask_a_future() -> int:
     return points + interrupt_everywhere(lambda: (made[0][0].succeed(), made[0][1].result()), end)
 
 
+def issue_an_operation() -> int:
+    """The thread that serves the line is asleep, and must hear of its end whatever became of the call."""
+    made: list[IssueOrder] = []
+
+    def renew() -> None:
+        made[:] = [IssueOrder("line")]
+        made[0].later("first", lambda: None, Deadline(PATIENCE_S), lambda error: error).wait()
+        until = monotonic() + PATIENCE_S
+        while not made[0]._bells and monotonic() < until:
+            sleep(0.001)
+
+    def end() -> None:
+        made[0].abort(dist.GroupAbortedError("enough"))
+        thread = threading.Thread(target=made[0].close, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        renew()
+
+    renew()
+    return interrupt_everywhere(
+        lambda: made[0].later("second", lambda: None, Deadline(PATIENCE_S), lambda error: error), end
+    )
+
+
+def tell_of_a_change() -> int:
+    changed = Changed(threading.Lock())
+    bells: list[threading.Lock] = []
+
+    def look() -> None:
+        changed.notify_all()
+        assert not any(bell.locked() for bell in bells)
+        bells[:] = [changed.bell() for _ in range(3)]
+
+    look()
+    return interrupt_everywhere(changed.notify_all, look)
+
+
 class Watching(Checks):
     """Looks at every point."""
 
@@ -134,6 +175,12 @@ def lend_connections() -> int:
         return points
 
 
-@pytest.mark.parametrize("program", [ask_the_watcher, ask_a_future, abort_an_engine, fail_a_mailbox, lend_connections])
+PROGRAMS = (
+    *(ask_the_watcher, ask_a_future, abort_an_engine, fail_a_mailbox, lend_connections),
+    *(issue_an_operation, tell_of_a_change),
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_an_interrupt_leaves_them_as_they_were(program: Callable[[], int]) -> None:
     assert all(points > 5 for points in run_ranks(program, 1))

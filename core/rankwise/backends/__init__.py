@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
     from rankwise.basics.debug import debug_log
-    from rankwise.basics.ending import Ending, WorkFuture
+    from rankwise.basics.ending import Ending, WorkFuture, ring
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
     from rankwise.basics.messages import pack_error, unpack_error
     from rankwise.basics.process_end import last_words, process_ending
@@ -90,6 +90,7 @@ _LATER = {
     "debug_log": ("rankwise.basics.debug", "debug_log"),
     "Ending": ("rankwise.basics.ending", "Ending"),
     "WorkFuture": ("rankwise.basics.ending", "WorkFuture"),
+    "ring": ("rankwise.basics.ending", "ring"),
     "aborted_by": ("rankwise.basics.interrupts", "aborted_by"),
     "heed": ("rankwise.basics.interrupts", "heed"),
     "only_waited": ("rankwise.basics.interrupts", "only_waited"),
@@ -216,6 +217,7 @@ __all__ = [
     "pack_error",
     "last_words",
     "process_ending",
+    "ring",
     "processes",
     "start_thread",
     "unpack_error",

@@ -19,12 +19,25 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.tracebacks import shorten
 
-__all__ = ["Ending", "WorkFuture"]
+__all__ = ["Ending", "WorkFuture", "ring"]
 
 _T = TypeVar("_T")
 
 #: How often a waiter checks by itself: the thread that is to wake it may be interrupted before it does.
 _LOOK_S = 0.5
+
+
+def ring(bells: list[threading.Lock]) -> None:
+    """Ring bells, which threads wait for, and forget them; a lock of the caller's keeps other threads out.
+
+    Each is forgotten once it has been rung: where an interrupt comes in between, the next who rings finds it.
+    """
+    while bells:
+        bell = bells[-1]
+        if bell.locked():
+            bell.release()
+        if bell in bells:  # not so if a signal handler has rung meanwhile
+            bells.remove(bell)
 
 
 class Ending:

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.ending import Ending
+from rankwise.basics.ending import Ending, ring
 from rankwise.basics.interrupts import heed, held, only_waited, start_thread
 from rankwise.basics.tracebacks import anew, shorten
 from rankwise.basics.work import FutureWork, Work, future_of, state
@@ -219,8 +219,7 @@ class IssueOrder:
     def tell(self) -> None:
         """Wake the threads that wait for the turn."""
         with self._lock:
-            while self._bells:
-                self._bells.pop().release()
+            ring(self._bells)
 
     def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> IssuedWork:
         """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
@@ -238,8 +237,7 @@ class IssueOrder:
                 self._thread = thread
             self._waiting.append(work)
             self.turn.queued = len(self._waiting)
-            while self._bells:  # as `tell` does, which would be one call more
-                self._bells.pop().release()
+            ring(self._bells)  # as `tell` does, which would be one call more
         return work
 
     def drain(self, timeout_s: float) -> None:

@@ -14,7 +14,7 @@ from threading import get_ident
 from time import monotonic
 from typing import Protocol
 
-from rankwise.backends import MAX_TAG, only_waited
+from rankwise.backends import MAX_TAG, only_waited, ring
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.request import Request
@@ -89,9 +89,7 @@ class Changed:
 
     def notify_all(self) -> None:
         """Have all who wait look."""
-        bells, self._bells = self._bells, []
-        for bell in bells:
-            bell.release()
+        ring(self._bells)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait on a thread of the engine's own, which nothing interrupts."""
