@@ -55,6 +55,7 @@ from rankwise.basics.arrays import (
 )
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
@@ -185,6 +186,14 @@ __all__ = [
     "dtype_name",
     "is_sparse",
     "Coordinates",
+    # where that may lie
+    "DeviceKind",
+    "device_kind_named",
+    "device_names",
+    "kind_of",
+    "to_device",
+    "to_host",
+    # what it is
     "known_dtype",
     "dtype_mark",
     "dtype_text",
