@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.collective.derived as derived_collectives
     from rankwise.backends.hookspecs import hookimpl
+    from rankwise.backends.landing import Landing
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
     from rankwise.basics.debug import debug_log
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
     "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
+    "Landing": ("rankwise.backends.landing", "Landing"),
     "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
     "debug_log": ("rankwise.basics.debug", "debug_log"),
     "Ending": ("rankwise.basics.ending", "Ending"),
@@ -152,6 +154,7 @@ __all__ = [
     "CompletedWork",
     "Context",
     "FutureWork",
+    "Landing",
     "Mailbox",
     "PrefixStore",
     "Store",

@@ -105,7 +105,13 @@ class DeviceKind:
         raise NotImplementedError
 
     def copy(self, array: Any) -> Any:
-        """Return a C-contiguous copy of an array on the current device, whichever it lies on; by way of the host."""
+        """Return a C-contiguous copy of an array on the current device, whichever it lies on; by way of the host.
+
+        Raises:
+            BufferError: The array is not C-contiguous, and this device copies no other.
+        """
+        if not array.flags.c_contiguous:
+            raise BufferError(f"is not C-contiguous, and {self.name} copies no other arrays; pass one that is")
         copied = self.empty(array.shape, array.dtype)
         with on_device_of(array):
             host = to_host(array)

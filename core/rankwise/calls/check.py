@@ -92,7 +92,10 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     """Return `value` as a C-contiguous array that is only read; one that is not contiguous is copied."""
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     # ascontiguousarray would make a 0-d array 1-d, but a 0-d array is always contiguous.
-    return array if array.flags.c_contiguous else as_copy(array)
+    try:
+        return array if array.flags.c_contiguous else as_copy(array)
+    except BufferError as error:
+        raise ValueError(f"{_where(group, op, name)} {error}") from None
 
 
 def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:

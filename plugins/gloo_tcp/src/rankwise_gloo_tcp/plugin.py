@@ -21,7 +21,6 @@ from rankwise.backends import (
     hookimpl,
     loading,
     native,
-    no,
 )
 
 if TYPE_CHECKING:
@@ -44,24 +43,21 @@ _CPU = Device(
     },
 )
 
-_NOT_STAGED = "messages do not go by way of the host; send a copy that lies there"
-
 
 def _staged(kind: str) -> Device:
-    """Return what there is for arrays of a kind of device: all collectives, by way of the host."""
+    """Return what there is for arrays of a kind of device: everything, by way of the host."""
 
     def is_here() -> bool:
         found = device_kind_named(kind)
         return found is not None and not found.why_not()
 
-    staged = [op for op in COLLECTIVES if op != "barrier"]
+    staged = [*POINT_TO_POINT, *(op for op in COLLECTIVES if op != "barrier")]
     return Device(
         {
             **conditional(*staged, reason=f"by way of the host; needs a device {kind!r}", holds=is_here),
             **native("barrier"),
-            **no(*POINT_TO_POINT, reason=_NOT_STAGED),
         },
-        native("async", "uneven", "timeout", "abort", "shrink", "mismatch"),
+        native(*(feature for feature in _CPU.features if feature != "sparse")),
         here_only=True,
     )
 
