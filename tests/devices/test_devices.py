@@ -253,7 +253,11 @@ except TypeError as error:
 def test_one_that_is_broken_is_told_and_disturbs_no_other(tmp_path: Path) -> None:
     path = install(tmp_path, "lost = a_module_that_is_not_there:KIND\nodd = quantum_sim.plugin:QUANTUM\n")
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN], env=environment(*map(Path, path)), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", BROKEN],
+        env=environment(*map(Path, path)),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     lazily, asked, found, lost, odd, elsewhere = done.stdout.splitlines()

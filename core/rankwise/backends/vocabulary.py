@@ -122,7 +122,7 @@ def dtype_word(dtype: Any) -> str | None:
     if dtype is None:
         return None
     library = type(dtype).__module__.partition(".")[0]
-    if str(dtype).startswith(f"{library}."):  # those of some libraries are called so, and no more is known of them
+    if library not in ("builtins", "numpy") and str(dtype).startswith(f"{library}."):  # as torch.float32 is called
         dtype = str(dtype).removeprefix(f"{library}.")
     try:
         return _dtype_word(dtype)

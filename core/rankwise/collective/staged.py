@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.devices import kind_of, on_device_of, to_device, to_host
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import DistTimeoutError
-
-if TYPE_CHECKING:
-    from rankwise.collective.call import Algorithm, Call, Derive
 
 __all__ = ["staged"]
 
@@ -30,7 +27,11 @@ PIECE_NBYTES = 16 << 20
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 
 
-def staged(comm: PointToPoint, call: Call, derive: Derive) -> Algorithm:
+#: A `Call`, which stands above, as it knows of this.
+Call = Any
+
+
+def staged(comm: PointToPoint, call: Call, derive: Callable[..., None]) -> Callable[[Deadline, Sequence[int]], None]:
     """Return how to do a collective of device arrays over messages of the host; the other ranks must stage too."""
     kind = kind_of(call.array)
     assert kind is not None
