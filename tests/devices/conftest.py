@@ -35,5 +35,4 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
             patch.syspath_prepend(folder)
         yield path
     devices._loaded.pop("quantum", None)
-    for kind in [kind for kind, found in devices._of_type.items() if found.name == "quantum"]:
-        del devices._of_type[kind]
+    devices.kind_of_type.cache_clear()

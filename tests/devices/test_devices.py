@@ -235,7 +235,7 @@ import quantum_sim
 array = quantum_sim.empty(1, float)
 from rankwise.basics.arrays import as_array, device_of
 print(device_of(as_array(array)), sorted(name for name in ("lost", "odd") if name in device_names()))
-for name in ("lost", "odd"):
+for name in ("lost", "odd", "twin"):
     try:
         device_kind_named(name)
     except dist.PluginError as error:
@@ -251,7 +251,11 @@ except TypeError as error:
 
 
 def test_one_that_is_broken_is_told_and_disturbs_no_other(tmp_path: Path) -> None:
-    path = install(tmp_path, "lost = a_module_that_is_not_there:KIND\nodd = quantum_sim.plugin:QUANTUM\n")
+    path = install(tmp_path, "lost = a_module_that_is_not_there:KIND\nodd = quantum_sim.plugin:QUANTUM\ntwin = a:B\n")
+    other = tmp_path / "other-2.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
+    (other / "entry_points.txt").write_text("[rankwise.devices]\ntwin = c:D\n")
     done = subprocess.run(
         [sys.executable, "-c", BROKEN],
         env=environment(*map(Path, path)),
@@ -260,12 +264,13 @@ def test_one_that_is_broken_is_told_and_disturbs_no_other(tmp_path: Path) -> Non
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
-    lazily, asked, found, lost, odd, elsewhere = done.stdout.splitlines()
+    lazily, asked, found, lost, odd, twin, elsewhere = done.stdout.splitlines()
     assert lazily == "[]"
     assert asked == "True False"
     assert found == "quantum ['lost', 'odd']"
     assert lost.startswith("the devices 'lost' of quantum-sim 1.0 cannot be used: ModuleNotFoundError")
     assert "no DeviceKind called 'odd'" in odd
+    assert twin.startswith("the devices 'twin' of other 2.0 and quantum-sim 1.0 cannot be used")
     assert "DLPack's type 99, which nothing installed brings" in elsewhere
     assert "'lost' of quantum-sim 1.0" in elsewhere
 

@@ -148,7 +148,8 @@ def register_array_type(
         >>> dist.destroy_process_group()
     """
     try:
-        if issubclass(kind, np.ndarray) or kind_of_type(kind) is not None:
+        known: Any = kind  # which can be hashed
+        if issubclass(kind, np.ndarray) or kind_of_type(known) is not None:
             raise ValueError(f"register_array_type: {kind.__qualname__} is an array already")
         _converters[kind] = convert
         if written is not None:

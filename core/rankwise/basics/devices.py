@@ -7,15 +7,17 @@ elsewhere, or its name is asked about.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rankwise.basics import entry_points
 from rankwise.basics.entry_points import one_line
-from rankwise.basics.tracebacks import libraries
+from rankwise.basics.tracebacks import anew, libraries
 from rankwise.errors import PluginError
 
 __all__ = [
@@ -134,14 +136,13 @@ class DeviceKind:
         """Wait for what this thread has put into the current queue."""
 
 
-#: What has been loaded, by name; and by the types of arrays that have been met.
-_loaded: dict[str, DeviceKind] = {}
-_of_type: dict[type, DeviceKind] = {}
+#: What has been loaded, by name, or why it cannot be used.
+_loaded: dict[str, DeviceKind | PluginError] = {}
 
 
 def device_names() -> list[str]:
     """Return the kinds of devices that there are here: the host, and what is installed; none is loaded."""
-    return list(dict.fromkeys(["cpu", *(name for name, _ in _points())]))
+    return list(dict.fromkeys(["cpu", *_points(tuple(sys.path)), *_loaded]))
 
 
 def device_kind_named(name: str) -> DeviceKind | None:
@@ -150,12 +151,18 @@ def device_kind_named(name: str) -> DeviceKind | None:
     Raises:
         PluginError: What brings it cannot be used.
     """
+    if name == "cpu":
+        return None
     if name not in _loaded:
-        value = dict(_points()).get(name)
-        if value is None:
+        path = tuple(sys.path)
+        value = _points(path).get(name) or _elsewhere(path, name)
+        if not value:
             return None
         _loaded[name] = _load(name, value)
-    return _loaded[name]
+    found = _loaded[name]
+    if isinstance(found, PluginError):
+        raise anew(found)
+    return found
 
 
 def kind_of(value: Any) -> DeviceKind | None:
@@ -164,20 +171,17 @@ def kind_of(value: Any) -> DeviceKind | None:
     Returns:
         None for what lies on the host, and for what nothing installed knows.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind is np.ndarray or value is None:
         return None
-    return _of_type.get(kind) or kind_of_type(kind) or _by_protocol(value)
+    return kind_of_type(kind) or _by_protocol(value)
 
 
+@lru_cache(maxsize=256)
 def kind_of_type(kind: type) -> DeviceKind | None:
     """Return the kind of device that all arrays of a type belong to."""
     top = kind.__module__.partition(".")[0]
-    for found in _all() if top not in ("builtins", "numpy") else ():
-        if top in found.modules:
-            _of_type[kind] = found
-            return found
-    return None
+    return None if top in ("builtins", "numpy") else next((each for each in _all() if top in each.modules), None)
 
 
 def _by_protocol(value: Any) -> DeviceKind | None:
@@ -191,7 +195,7 @@ def _by_protocol(value: Any) -> DeviceKind | None:
 
 def _all() -> Iterator[DeviceKind]:
     """Yield the kinds that can be used; one that cannot be is told by `device_kind_named`."""
-    for name, _ in _points():
+    for name in device_names():
         with suppress(PluginError):
             if (found := device_kind_named(name)) is not None:
                 yield found
@@ -208,22 +212,32 @@ def not_brought() -> str:
     return "; ".join(["nothing installed brings, as rankwise-nccl brings cuda", *problems])
 
 
-def _points() -> list[tuple[str, str]]:
-    found = list(entry_points.declared(DEVICES_GROUP))
-    return found or [(point.name, point.value) for point in entry_points.installed(DEVICES_GROUP)]
+@lru_cache(maxsize=1)
+def _points(path: tuple[str, ...]) -> dict[str, str]:
+    """Return what is found at a glance, by one look for each path: each array that is not NumPy's may ask."""
+    return dict(entry_points.declared(DEVICES_GROUP))
 
 
-def _load(name: str, value: str) -> DeviceKind:
+@lru_cache(maxsize=64)
+def _elsewhere(path: tuple[str, ...], name: str) -> str:
+    """Return what brings a kind in some other way that there is to install a distribution, or ""."""
+    return next((p.value for p in entry_points.installed(DEVICES_GROUP, name) if p.name == name), "")
+
+
+def _load(name: str, value: str) -> DeviceKind | PluginError:
     try:
+        if len({found for each, found in entry_points.declared(DEVICES_GROUP) if each == name}) > 1:
+            raise LookupError("another distribution brings them too; uninstall all but one")
         kind = entry_points.load(value)
         if not isinstance(kind, DeviceKind) or kind.name != name:
             raise TypeError(f"{value} is no DeviceKind called {name!r}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        owner = next((p.owner for p in entry_points.installed(DEVICES_GROUP, name) if p.name == name), value)
+        points = entry_points.installed(DEVICES_GROUP, name)
+        owner = " and ".join(sorted(point.owner for point in points if point.name == name)) or value
         because = one_line(f"{type(error).__name__}: {error}")
-        raise PluginError(f"the devices {name!r} of {owner} cannot be used: {because}") from error
+        return PluginError(f"the devices {name!r} of {owner} cannot be used: {because}")
     libraries.update(kind.modules)
     return kind
 
