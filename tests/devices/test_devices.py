@@ -19,7 +19,7 @@ from rankwise.backends import DeviceKind, device_kind_named, device_names, kind_
 from rankwise.basics import devices
 from rankwise.basics.arrays import as_array, device_of
 from rankwise.calls import check
-from rankwise_local import local_world
+from rankwise_local import LocalCommunicator, local_world
 
 PATIENCE_S = 20.0
 SIZE = 3
@@ -279,3 +279,55 @@ def test_a_kind_says_what_it_lacks() -> None:
     assert repr(device_kind_named("quantum")) == "<DeviceKind 'quantum'>"
     with pytest.raises(NotImplementedError):
         DeviceKind().empty(1, float)
+
+
+# ---------------------------------------------------------------------- kinds that are there for some, or for nobody
+
+
+def test_a_kind_that_nothing_brings_has_the_arrays_of_the_host(own_backends: None) -> None:
+    dist.register_backend("acme", LocalCommunicator, extended_api=True, devices="xenon")
+    for device in ("xenon", "xenon:3"):
+        assert dist.supports("send", device, "float32", backend="acme")
+        assert dist.supports("send", device, "float32")
+        assert not dist.supports("send", device, backend="local")
+        assert dist.capabilities().ask("send", device)["acme"].supported
+
+    def program() -> Any:
+        array, gathered = np.full(2, 1.0), [None] * SIZE
+        dist.all_reduce(array, timeout=PATIENCE_S)
+        dist.all_gather_object(gathered, dist.get_rank())
+        if dist.get_rank() == 0:
+            dist.send(array, 1, tag=3)
+        elif dist.get_rank() == 1:
+            dist.recv(array, 0, tag=3)
+        return array.tolist(), gathered
+
+    assert on_ranks(program, "xenon:acme") == [([3.0, 3.0], [0, 1, 2])] * SIZE
+
+
+MEETING = """
+import sys
+import numpy as np
+import rankwise as dist
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2, timeout=20)
+array = np.ones(3)
+dist.all_reduce(array)
+print(array.tolist(), "quantum" in dist.BackendConfig("gloo").get_device_backend_map())
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_meet_of_which_only_some_have_the_device(tmp_path: Path) -> None:
+    there = environment(*map(Path, install(tmp_path / "there")))
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEETING, str(tmp_path / "store"), str(rank)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, env in enumerate((there, environment()))
+    ]
+    said = [process.communicate(timeout=PATIENCE_S * 3)[0].strip() for process in started]
+    assert said == ["[2.0, 2.0, 2.0] True", "[2.0, 2.0, 2.0] False"]
