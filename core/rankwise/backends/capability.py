@@ -190,10 +190,17 @@ _ABSENT = Cell(Support.NO)
 
 @dataclass(frozen=True)
 class Device:
-    """What a backend does with arrays on one kind of device."""
+    """What a backend does with arrays on one kind of device.
+
+    Attributes:
+        ops: The operations.
+        features: The features.
+        here_only: Other ranks may lack it, as it is there only where something installed brings such devices.
+    """
 
     ops: Mapping[str, Cell]
     features: Mapping[str, Cell] = field(default_factory=dict)
+    here_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for kind, names, known in (("ops", self.ops, OPS), ("features", self.features, FEATURES)):
@@ -264,6 +271,7 @@ class Capabilities:
         table = [
             (device, name, cell.support.value, sorted(cell.dtypes), _sorted(cell.reduce_ops) if name in REDUCING else 0)
             for device, declared in sorted(self.devices.items())
+            if not declared.here_only
             for name, cell in sorted({**declared.ops, **declared.features}.items())
         ]
         return f"{zlib.crc32(repr(table).encode()):08x}"

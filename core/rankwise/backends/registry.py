@@ -23,6 +23,7 @@ from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability, checked_runtime
+from rankwise.backends.vocabulary import DECLARED_DEVICES
 from rankwise.basics import entry_points
 from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
@@ -241,7 +242,8 @@ class Registry:
         self.generation = object()
 
     def _bound(self, spec: BackendSpec) -> BackendSpec:
-        """Let a table know whether its backend can run here."""
+        """Let a table know whether its backend can run here, and questions which devices it knows."""
+        DECLARED_DEVICES.update(spec.capabilities.devices)
         return replace(spec, capabilities=replace(spec.capabilities, here=lambda: self._here(spec.name)))
 
     def _origin(self, name: str) -> str:

@@ -13,7 +13,7 @@ from rankwise.backends.capability import Availability, Capabilities, Cell, Devic
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
-from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
+from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
 from rankwise.basics.arguments import is_integer
 from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series
@@ -132,9 +132,10 @@ def _table(name: str, table: Any) -> Capabilities:
         devices[kind] = Device(
             _cells(f"{where}.ops", device.ops, OPS),
             _cells(f"{where}.features", device.features, FEATURES),
+            here_only=bool(device.here_only),
         )
     if not devices:
-        raise PluginFault(f"capabilities.devices is empty; there must be a Device for one kind, such as {DEVICES[0]!r}")
+        raise PluginFault("capabilities.devices is empty; there must be a Device for one kind, such as 'cpu'")
     return Capabilities(name, devices)
 
 

@@ -17,11 +17,13 @@ import numpy as np
 from rankwise.basics import reduce_op as reduce_ops
 from rankwise.basics.arguments import shown
 from rankwise.basics.arrays import DTYPES, dtype_name
+from rankwise.basics.devices import device_names, kind_of
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.call import OPERATIONS
 
 __all__ = [
     "COLLECTIVES",
+    "DECLARED_DEVICES",
     "DEVICES",
     "EVERY_DTYPE",
     "FEATURES",
@@ -59,11 +61,14 @@ FEATURES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Kinds of devices that have a name in torch or DLPack, whether or not a backend here serves them.
+#: Kinds of devices that programs know by name, whether or not anything here brings or serves them.
 DEVICES = (
     *("cpu", "cuda", "hip", "hpu", "ipu", "maia", "meta", "metal", "mps", "mtia", "npu", "oneapi"),
     *("opencl", "rocm", "tpu", "vulkan", "webgpu", "xla", "xpu"),
 )
+
+#: What backends have declared so far besides.
+DECLARED_DEVICES: set[str] = set()
 
 EVERY_DTYPE = frozenset(DTYPES)
 
@@ -83,8 +88,6 @@ class _Reductions(Mapping[str, frozenset[str]]):
 
 #: Where each reduce op is defined.
 REDUCTIONS: Mapping[str, frozenset[str]] = _Reductions()
-
-_DLPACK = {1: "cpu", 2: "cuda", 3: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda", 14: "oneapi"}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -115,11 +118,12 @@ def reduce_op_name(reduce_op: Any) -> str | None:
 
 
 def dtype_word(dtype: Any) -> str | None:
-    """Return the tables' name of a dtype given as that name, as anything NumPy takes for one, or as torch's own."""
+    """Return the tables' name of a dtype given as that name, as anything NumPy takes for one, or as a library's own."""
     if dtype is None:
         return None
-    if type(dtype).__module__.partition(".")[0] == "torch":
-        dtype = str(dtype).removeprefix("torch.")
+    library = type(dtype).__module__.partition(".")[0]
+    if library not in ("builtins", "numpy") and str(dtype).startswith(f"{library}."):  # as torch.float32 is called
+        dtype = str(dtype).removeprefix(f"{library}.")
     try:
         return _dtype_word(dtype)
     except TypeError:  # it cannot be hashed, or is no dtype
@@ -142,7 +146,7 @@ def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
 
     Args:
         device: The device.
-        declared: Kinds that there are beside those that everybody knows.
+        declared: Kinds that there are beside those that everybody knows, and those that backends have declared.
 
     Raises:
         ValueError: There is no such kind.
@@ -150,20 +154,22 @@ def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
     if not isinstance(device, str):
         return _kind_of_object(device)
     kind, colon, index = device.partition(":")
-    if (kind in DEVICES or kind in declared) and (index.isdecimal() if colon else True):
+    is_spelt = not colon or index.isdecimal()
+    if is_spelt and (kind in DEVICES or kind in declared or kind in DECLARED_DEVICES or kind in device_names()):
         return kind
-    raise ValueError(f"no such device: {shown(device)}; {nearest(kind, dict.fromkeys((*declared, *DEVICES)))}")
+    known = (*declared, *DECLARED_DEVICES, *device_names(), *DEVICES)
+    raise ValueError(f"no such device: {shown(device)}; {nearest(kind, known)}")
 
 
 def _kind_of_object(value: Any) -> str:
+    if (found := kind_of(value)) is not None:
+        return found.name  # an array, or a library's own device
     if isinstance(value, np.ndarray):
         return "cpu"
-    if hasattr(value, "__cuda_array_interface__") or type(value).__module__.partition(".")[0] == "cupy":
-        return "cuda"  # an array, or CuPy's own device
     if isinstance(kind := getattr(value, "type", None), str):
-        return device_kind(kind, (kind,))  # a device of torch
+        return device_kind(kind, (kind,))  # a device as torch has them
     if callable(ask := getattr(value, "__dlpack_device__", None)):
-        return _DLPACK.get(int(ask()[0]), "unknown")
+        return "cpu" if int(ask()[0]) == 1 else "unknown"
     if hasattr(value, "__array_interface__"):
         return "cpu"
     raise TypeError(f"{shown(value)} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")

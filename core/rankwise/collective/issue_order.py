@@ -220,7 +220,10 @@ class IssueOrder:
         """Wake the threads that wait for the turn."""
         with self._lock:
             while self._bells:
-                self._bells.pop().release()
+                try:
+                    self._bells.pop().release()
+                except IndexError:
+                    break  # a handler's abort has rung the last one just now
 
     def later(self, title: str, operation: Operation, deadline: Deadline, give_up: GiveUp) -> IssuedWork:
         """Line `operation` up for the thread, and return its work; the title says in errors what it is."""
@@ -239,7 +242,10 @@ class IssueOrder:
             self._waiting.append(work)
             self.turn.queued = len(self._waiting)
             while self._bells:  # as `tell` does, which would be one call more
-                self._bells.pop().release()
+                try:
+                    self._bells.pop().release()
+                except IndexError:
+                    break  # a handler's abort has rung the last one just now
         return work
 
     def drain(self, timeout_s: float) -> None:

@@ -305,7 +305,7 @@ def _terms(plan: Plan) -> dict[str, Any]:
     """Return what all members must agree on."""
     return {
         **plan.terms,
-        "backend": repr(plan.config),
+        "backend": str(plan.config),
         "rankwise version": ".".join(__version__.split(".")[:2]),
         "API version": API_VERSION,
         **{f"backend {name!r}": registry.terms(name) for name in plan.config.backends()},

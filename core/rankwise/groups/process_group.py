@@ -14,6 +14,7 @@ from rankwise.backends.fast_calls import Shortcuts
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.devices import device_kind_named
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import aborted_by, is_a_handlers
 from rankwise.basics.process_end import last_words
@@ -249,9 +250,17 @@ class ProcessGroup:
         """Raise unless the backend for `device` has a feature that this call of `op` needs."""
         if (feature, device) in self.granted:
             return
+        device = self._serving(device)
         table = registry.get(self.config.device_backend_map[device]).capabilities
         requirement.require_feature(table, feature, device, op, registry.others)
         self.granted[feature, device] = None
+
+    def _serving(self, device: str) -> str:
+        """Return the kind that an array is served as: a kind that nothing installed brings has arrays of the host."""
+        served = self.config.device_backend_map
+        if device in served or device != "cpu":
+            return device
+        return next((kind for kind in served if device_kind_named(kind) is None), device)
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""
@@ -298,6 +307,7 @@ class ProcessGroup:
         communicators = self._communicators  # another thread may destroy the group meanwhile
         if not communicators:
             raise ValueError(f"group {self.group_desc!r} has been destroyed")
+        device = self._serving(device)
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         table = registry.get(self.config.device_backend_map[device]).capabilities
