@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from random import randrange
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ needs = pytest.mark.needs
 class Kit:
     """The backend under test, the ranks to try it on, and what was found out."""
 
-    def __init__(self, spec: BackendSpec, ranks: Ranks, variant: str) -> None:
-        self.spec, self.ranks, self.variant = spec, ranks, variant
+    def __init__(self, spec: BackendSpec, ranks: Ranks, variant: str, seed: int) -> None:
+        self.spec, self.ranks, self.variant, self.seed = spec, ranks, variant, seed
         self.device, self.plain, self.other = ranks.device, ranks.terms.plain, ranks.terms.other
         self.run, self.run_alone, self.run_outside = ranks.run, ranks.run_alone, ranks.run_outside
         self.run_doomed = ranks.run_doomed
@@ -90,6 +91,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--max-size", type=int, metavar="N", help="leave larger worlds out, as where many ranks share few cores"
     )
     group.addoption("--variant", default="", metavar="NAME", help="one of the ways that the backend declares (none)")
+    group.addoption("--seed", type=int, metavar="N", help="what drawn sizes, factors and roots begin from (random)")
     group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
     group.addoption("--plugin-module", metavar="MODULE[:FUNCTION]", help="whose backend is to be registered first")
     group.addoption("--fast", action="store_true", help=f"likely faults first, and no more than {FAST_S:g} s")
@@ -109,7 +111,9 @@ def pytest_configure(config: pytest.Config) -> None:
     env = {**_variables(spec, variant), **env}
     launch, patience_s = shlex.split(config.getoption("--launch")), config.getoption("--patience")
     patience_s = min(patience_s, FAST_PATIENCE_S) if config.getoption("--fast") else patience_s
-    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant)
+    asked = config.getoption("--seed")
+    seed = randrange(1 << 31) if asked is None else asked
+    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant, seed)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -162,7 +166,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     kit = config.stash[_KIT]
     where = "threads" if kit.in_threads else "processes"
     how = f", variant {kit.variant!r}" if kit.variant else ""
-    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}{how}, ranks are {where}"
+    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}{how}, ranks are {where}, --seed {kit.seed}"
 
 
 @pytest.hookimpl(wrapper=True)

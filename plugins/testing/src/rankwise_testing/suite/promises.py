@@ -17,8 +17,8 @@ __all__ = ["FAST_PATIENCE_S", "FAST_S", "PROMISES", "Progress", "estimate_s", "o
 PROMISES: dict[str, tuple[str, ...]] = {
     "messages arrive as they were sent": ("test_point_to_point", "test_message_dtypes", "test_objects", "test_flow"),
     "results are right": (
-        *("test_sizes", "test_uneven", "test_shapes", "test_values", "test_reductions", "test_several_arrays"),
-        *("test_sparse", "test_read_only", "test_strides", "test_dtypes"),
+        *("test_sizes", "test_uneven", "test_shapes", "test_values", "test_arithmetic", "test_reductions", "test_several_arrays"),
+        *("test_drawn", "test_sparse", "test_read_only", "test_strides", "test_dtypes"),
     ),
     "works keep their word": ("test_async", "test_callbacks", "test_dropped", "test_noting", "test_threads"),
     "mistakes are told": ("test_mismatch", "test_arguments", "test_joining"),

@@ -35,6 +35,27 @@ def asynchronous(op: str) -> None:
         exercise.check()
 
 
+@needs("async", "send", "recv")
+@pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
+def test_an_asynchronous_call_does_not_wait_for_the_others(kit: Kit, op: str) -> None:
+    """The other ranks come only when they have heard that the first one's call has returned."""
+    kit.run_alone(2, issued_before_the_others, op)
+
+
+def issued_before_the_others(op: str) -> None:
+    rank = dist.get_rank()
+    for first in range(2):
+        for count in (5, 5_000):
+            exercise = prepare(Case(op, reduce="SUM" if "reduce" in op else None, count=count))
+            if rank != first:
+                dist.recv(numbers(0), first)
+            work = begun(exercise.call(async_op=True))
+            if rank == first:
+                dist.send(numbers(0), 1 - rank)
+            work.wait()
+            exercise.check()
+
+
 @needs("async", *_SOME)
 def test_operations_run_in_the_order_they_were_issued(kit: Kit) -> None:
     kit.run(3, in_order)
