@@ -61,6 +61,28 @@ class holds_a_lock(LocalCommunicator):
 
 
 @planted
+class waits_as_it_is_issued(LocalCommunicator):
+    """An asynchronous collective returns when the others have come."""
+
+    def run(self, call, timeout_s, async_op=False):
+        work = super().run(call, timeout_s, async_op)
+        if async_op:
+            work.wait()
+        return work
+
+
+@planted
+class waits_with_much(LocalCommunicator):
+    """An asynchronous broadcast of many elements returns when it has ended."""
+
+    def run(self, call, timeout_s, async_op=False):
+        work = super().run(call, timeout_s, async_op)
+        if async_op and call.op == "broadcast" and call.array.size > 4_000:
+            work.wait()
+        return work
+
+
+@planted
 class no_truth(LocalCommunicator):
     """`wait` of an asynchronous collective returns nothing."""
 
