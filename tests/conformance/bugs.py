@@ -140,7 +140,6 @@ BUGS: dict[str, dict[str, tuple[str, str]]] = {
         "phantom_device": ("test_declaration or of_nothing", r"test_a_device.*"),
         "slow_to_say": ("test_declaration", r"test_it_says_soon.*"),
         "condition_that_lies": ("test_cell and gather-float32 or very_long", r".*\[gather-float32\]"),
-        "hides_a_feature": ("undeclared_feature or very_long", r".*\[any_source\]"),
         "silent_abort": ("a_blocked_receive or pending_works", r"test_a_blocked_receive.*"),
         "waits_for_nobody": ("test_endings", r"test_what_was_sent_before_destroy_arrives.*"),
         "another_error": ("a_blocked_receive or pending_works or generous", r"test_(a_blocked|pending).*"),

@@ -147,15 +147,6 @@ def condition_that_lies():
     return BackendSpec("condition_that_lies", 1, table, _Unwilling, launch=IN_THREADS)
 
 
-def hides_a_feature():
-    """Receives from anyone work, and are not declared."""
-    declaration = spec("hides_a_feature", LocalCommunicator)
-    device = CAPABILITIES.devices["cpu"]
-    features = {name: cell for name, cell in device.features.items() if name != "any_source"}
-    table = Capabilities("hides_a_feature", {"cpu": Device(device.ops, features)})
-    return BackendSpec("hides_a_feature", 1, table, declaration.create, launch=IN_THREADS)
-
-
 def says_native():
     """An all_reduce that the core derives is declared native."""
     device = CAPABILITIES.devices["cpu"]

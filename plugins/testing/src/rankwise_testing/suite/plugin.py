@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from random import randrange
 from typing import Any
@@ -18,6 +19,7 @@ from rankwise.errors import BackendNotFoundError, PluginError
 from rankwise.kits import FEATURES, BackendSpec, registry
 from rankwise_testing.suite.arrays import why_not
 from rankwise_testing.suite.coverage import Coverage
+from rankwise_testing.suite.expect import has_no_store
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise_testing.suite.place import register_from
 from rankwise_testing.suite.promises import FAST_PATIENCE_S, FAST_S, Progress, estimate_s, order, write_badge
@@ -35,12 +37,50 @@ class Kit:
     def __init__(self, spec: BackendSpec, ranks: Ranks, variant: str, seed: int) -> None:
         self.spec, self.ranks, self.variant, self.seed = spec, ranks, variant, seed
         self.device, self.plain, self.other = ranks.device, ranks.terms.plain, ranks.terms.other
-        self.run, self.run_alone, self.run_outside = ranks.run, ranks.run_alone, ranks.run_outside
-        self.run_doomed = ranks.run_doomed
         self.measurements = Measurements(ranks, spec)
         self.measured: list[CellName] = []
         self.features: dict[str, bool] = {}
         self.progress = Progress(None)
+        #: What is no mistake, and the author may want to know.
+        self.notes: list[str] = []
+
+    def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world that other tests use too, see `Ranks`; skip the test if there is none so large."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run(size, function, *args)
+
+    def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world of its own, likewise."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run_alone(size, function, *args)
+
+    def run_outside(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function where there is no world yet, likewise."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run_outside(size, function, *args)
+
+    def run_doomed(self, size: int, doomed: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world in which one rank dies, likewise."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run_doomed(size, doomed, function, *args)
+
+    def sizes(self, *sizes: int) -> list[int]:
+        """Return the sizes of which the table says that groups can be made; skip the test if there are none."""
+        can = self.spec.capabilities.sizes
+        there = [size for size in sizes if size in can]
+        if not there:
+            pytest.skip(f"backend {self.spec.name!r} declares no groups of {' or '.join(map(str, sizes))} ranks")
+        return there
+
+    @cached_property
+    def has_no_store(self) -> bool:
+        """Whether the ranks have nothing but the backend to learn of each other by."""
+        found: bool = self.ranks.run_alone(self.measurements.sizes[0], has_no_store)[0]
+        return found
 
     @property
     def in_threads(self) -> bool:
@@ -204,6 +244,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("covered")
         for line in kit.coverage().lines():
             terminalreporter.line(line)
+        if kit.notes:
+            terminalreporter.section("notes")
+            for line in sorted(kit.notes):
+                terminalreporter.line(line)
         terminalreporter.section("promises")
         for line in kit.progress.lines():
             terminalreporter.line(line)
@@ -219,9 +263,10 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 def _ranks_can_start(kit: Kit) -> None:
     """End the run if there can be no ranks: every test would say the same."""
     try:
-        kit.measurements.usable  # noqa: B018 - a world of one tells it
+        kit.measurements.usable  # noqa: B018 - the smallest world tells it
     except Exception as error:
-        problem = f"backend {kit.spec.name!r} cannot make a world of one: {type(error).__name__}: {error}"
+        size = kit.measurements.sizes[0]
+        problem = f"backend {kit.spec.name!r} cannot make a world of {size} (`Capabilities.sizes`): {type(error).__name__}: {error}"
         pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)
 
 

@@ -54,7 +54,7 @@ def reduce_narrow(op: str, reduce: str, name: str) -> None:
 def test_each_rank_has_its_own_factor_to_the_last_bit(kit: Kit, op: str, dtype: str) -> None:
     """Fixed factors and drawn ones: complex on complex arrays, of full precision, in a world of one too."""
     kit.require(dtype, op, reduce="PREMUL_SUM")
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         kit.run(size, weigh, op, dtype, kit.seed)
 
 
@@ -82,7 +82,7 @@ def test_subnormals_are_numbers(kit: Kit, op: str, reduce: str, dtype: str) -> N
     """Neither as they are given nor as they come out are the smallest numbers zero."""
     kit.on_host_only("whether it flushes subnormals is a GPU library's own affair")
     kit.require(dtype, op, reduce=reduce)
-    for size in (1, 2, 3):
+    for size in kit.sizes(1, 2, 3):
         kit.run(size, reduce_subnormals, op, reduce, dtype)
 
 

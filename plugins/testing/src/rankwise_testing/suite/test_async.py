@@ -24,7 +24,7 @@ _SOME = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"
 @needs("async")
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
 def test_every_collective_may_be_asynchronous(kit: Kit, op: str) -> None:
-    for size in (1, 3):
+    for size in kit.sizes(1, 3):
         kit.run(size, asynchronous, op)
 
 
@@ -115,7 +115,7 @@ def first_calls() -> None:
 @needs("async")
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
 def test_some_ranks_may_wait_at_once_and_others_later(kit: Kit, op: str) -> None:
-    for size in (2, 3):
+    for size in kit.sizes(2, 3):
         kit.run(size, mixed, op)
 
 

@@ -99,6 +99,7 @@ def from_anyone() -> None:
 
 @needs("any_source")
 def test_the_sender_is_told_by_its_global_rank(kit: Kit) -> None:
+    kit.sizes(2)
     kit.run(3, from_anyone_in_a_group)
 
 
@@ -132,7 +133,7 @@ def from_anyone_by_tag() -> None:
 @needs("any_source", "tags")
 def test_a_receive_from_anyone_that_waits_goes_by_its_tag(kit: Kit) -> None:
     """The sender begins when it has heard that the receives wait."""
-    for size in (2, 3):
+    for size in kit.sizes(2, 3):
         kit.run(size, waiting_for_anyone)
 
 
@@ -304,7 +305,7 @@ def empty() -> None:
 
 
 def test_a_rank_may_send_to_itself(kit: Kit) -> None:
-    for size in (1, 2):
+    for size in kit.sizes(1, 2):
         kit.run(size, to_oneself)
 
 

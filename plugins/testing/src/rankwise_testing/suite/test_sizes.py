@@ -26,13 +26,13 @@ def test_any_count_and_root(kit: Kit, op: str, size: int) -> None:
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in OPS])
 def test_large_arrays(kit: Kit, op: str) -> None:
     """With every root: a rank may be the last in some order of another."""
-    for size in (2, 3, 4):
+    for size in kit.sizes(2, 3, 4):
         kit.run(size, perform_all, op, (5_003, 40_009) if size != 3 else (5_003, _LARGE))
 
 
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in OPS if op != "barrier"])
 def test_counts_on_both_sides_of_every_power_of_two(kit: Kit, op: str) -> None:
-    for size in (2, 3):
+    for size in kit.sizes(2, 3):
         kit.run(size, perform_powers, op)
 
 

@@ -38,7 +38,7 @@ def test_nan_wins(kit: Kit, op: str, reduce: str, dtype: str) -> None:
     """As in NumPy, from whichever rank it comes; and NaT likewise."""
     kit.on_host_only("what MIN and MAX make of NaN is a GPU library's own affair")
     kit.require(dtype, op, reduce=reduce)
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         kit.run(size, reduce_nan, op, reduce, dtype)
 
 
@@ -60,7 +60,7 @@ def reduce_nan(op: str, reduce: str, name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_sum_of_negative_zeros_and_infinities(kit: Kit, op: str, dtype: str) -> None:
     kit.require(dtype, op, reduce="SUM")
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         kit.run(size, sum_of_zeros, op, dtype)
 
 
@@ -86,7 +86,7 @@ def test_zeros_keep_their_sign_in_min_and_max(kit: Kit, op: str, reduce: str, dt
     """Where all are alike there is nothing to choose; where they differ, all ranks choose the same."""
     kit.on_host_only("what MIN and MAX make of zeros is a GPU library's own affair")
     kit.require(dtype, op, reduce=reduce)
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         answers = kit.run(size, signs_of_zeros, op, reduce, dtype)
         mixed = {answer for answer in answers if answer}
         assert op != "all_reduce" or len(mixed) == 1, "the ranks chose different zeros"
@@ -119,7 +119,7 @@ def test_integers_at_the_ends_of_their_range(kit: Kit, op: str, reduce: str) -> 
     names = [name for name in (*_SIGNED, *_UNSIGNED) if kit.measurements.declares(op, reduce, name)]
     if not names:
         kit.require("int64", op, reduce=reduce)
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         kit.run(size, at_the_ends, op, reduce, names)
 
 
