@@ -23,7 +23,7 @@ def _cells() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("op", "reduce", "dtype"), list(_cells()))
-def test_cell(kit: Kit, op: str, reduce: str | None, dtype: str) -> None:
+def test_cell(kit: Kit, request: pytest.FixtureRequest, op: str, reduce: str | None, dtype: str) -> None:
     """A declared cell works in worlds of two and three, and any other is refused; that it would work is worth a note."""
     found, device = kit.measurements, kit.device
     declared = found.declares(op, reduce, dtype)
@@ -33,6 +33,7 @@ def test_cell(kit: Kit, op: str, reduce: str | None, dtype: str) -> None:
     if reason:
         pytest.skip(reason)
     kit.measured.append((op, reduce, dtype))
+    kit.shown_by[op, reduce, dtype] = request.node.name
     alike = [d for d in DTYPES if found.declares(op, reduce, d) == declared and not why_not(d, device)]
     if declared:
         problem = found.problem((op, reduce, dtype), alike if op != "barrier" else ["float32"])
@@ -45,7 +46,7 @@ def test_cell(kit: Kit, op: str, reduce: str | None, dtype: str) -> None:
     if found.usable[op]:
         found.works_undeclared((op, reduce, dtype))  # the report tells; to offer fewer dtypes is no mistake
     elif dtype == kit.plain and found.works_undeclared((op, reduce, dtype)):
-        kit.notes.append(f"{'-'.join(filter(None, (op, reduce)))} works, and is not declared")
+        kit.notes.append(f"{'-'.join(filter(None, (op, reduce)))} works, and is not declared ({request.node.name})")
 
 
 def test_what_the_table_calls_native_the_backend_carries_out_itself(kit: Kit) -> None:

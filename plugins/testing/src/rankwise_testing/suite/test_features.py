@@ -25,7 +25,7 @@ _OPS = {
 
 
 @pytest.mark.parametrize("feature", list(_OPS))
-def test_an_undeclared_feature_is_tried(kit: Kit, feature: str) -> None:
+def test_an_undeclared_feature_is_tried(kit: Kit, request: pytest.FixtureRequest, feature: str) -> None:
     if not kit.lacks(feature):
         pytest.skip(f"{feature} is declared, and proved by other tests")
     for op in {"send", "recv", _OPS[feature]}:
@@ -34,8 +34,9 @@ def test_an_undeclared_feature_is_tried(kit: Kit, feature: str) -> None:
     kit.sizes(2)
     works = kit.measurements.try_undeclared(works_unguarded, kit.spec.name, feature)
     kit.features[feature] = works
+    kit.shown_by[feature] = request.node.name
     if works and not kit.spec.capabilities.cell(feature, kit.device).reason:
-        kit.notes.append(f"{feature} works, and is not declared")
+        kit.notes.append(f"{feature} works, and is not declared ({request.node.name})")
 
 
 def works_unguarded(meeting: JoinPlan, rank: int, backend: str, feature: str) -> bool:

@@ -266,6 +266,7 @@ def changed_after_its_end(count: int) -> None:
 _BEYOND_NBYTES, _NEEDED_NBYTES = (1 << 31) + 4096, 9 << 30
 
 
+@pytest.mark.slow
 def test_a_message_may_be_longer_than_31_bits_tell(kit: Kit) -> None:
     kit.on_host_only("a GPU has less memory to spare")
     if _available_nbytes() < _NEEDED_NBYTES:
