@@ -67,6 +67,7 @@ from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.collective.derived as derived_collectives
+    from rankwise.backends.descriptions import describe_dtype, described_dtype
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
@@ -85,6 +86,8 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
+    "describe_dtype": ("rankwise.backends.descriptions", "describe_dtype"),
+    "described_dtype": ("rankwise.backends.descriptions", "described_dtype"),
     "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
     "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
     "debug_log": ("rankwise.basics.debug", "debug_log"),
@@ -188,6 +191,8 @@ __all__ = [
     "known_dtype",
     "dtype_mark",
     "dtype_text",
+    "describe_dtype",
+    "described_dtype",
     "seconds",
     "too_long",
     "whole_number",

@@ -45,7 +45,7 @@ class _Meeting:
         self.met: dict[int, Connection[Any, Any]] = {}
         self.failure: Exception | None = None
         self._over, self._stopped = threading.Event(), False
-        self._listener: Listener | None = None
+        self._called: Any = None  # the address of the listener
 
     def wait(self, seconds: float) -> None:
         """Wait until it is over.
@@ -59,10 +59,9 @@ class _Meeting:
     def stop(self) -> None:
         """Have the thread end, and close what is open: nobody wants the connections any more."""
         self._stopped = True
-        listener = self._listener
-        if listener is not None:
-            with suppress(OSError), socket.socket(_family(listener.address)) as caller:
-                caller.connect(listener.address)  # `accept` does not notice that its socket is closed
+        if self._called is not None:
+            with suppress(OSError), socket.socket(_family(self._called)) as caller:
+                caller.connect(self._called)  # `accept` does not notice that its socket is closed
         for connection in list(self.met.values()):
             connection.close()
 
@@ -77,8 +76,9 @@ class _Meeting:
 
     def _meet(self, folder: str) -> None:
         context, key = self.context, self._key()
-        with Listener(self._address(folder), backlog=context.size, authkey=key) as self._listener:
-            self.store.set(f"address/{context.rank}", json.dumps(self._listener.address))
+        with Listener(self._address(folder), backlog=context.size, authkey=key) as listener:
+            self._called = listener.address
+            self.store.set(f"address/{context.rank}", json.dumps(listener.address))
             for peer in range(context.rank):
                 address = json.loads(context.fetch(f"address/{peer}", peer))
                 connection = Client(tuple(address) if isinstance(address, list) else address, authkey=key)
@@ -86,7 +86,7 @@ class _Meeting:
                 self._keep(peer, connection)
             while len(self.met) < context.size - 1 and not self._stopped:
                 with suppress(AuthenticationError, EOFError, ConnectionError):  # some stranger
-                    connection = self._listener.accept()
+                    connection = listener.accept()
                     self._keep(int(connection.recv_bytes(20)), connection)
 
     def _keep(self, peer: int, connection: Connection[Any, Any]) -> None:
