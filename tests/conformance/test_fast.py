@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from rankwise_testing.suite.promises import NOT_TRIED, PROMISES, order, processor_s, promise_of
 from tests.processes import environment
+
+from rankwise_testing.suite.promises import NOT_TRIED, PROMISES, order, processor_s, promise_of
 
 LIARS = Path(__file__).with_name("liars")
 TIMEOUT_S = 120.0

@@ -55,7 +55,10 @@ def test_every_lie_is_caught_and_named(run, tmp_path):
     for name in ("scatter", "any_source"):
         assert f"{name} works, and is not declared" in said.stdout
     differences = json.loads(report.read_text())["differences"]
-    assert {found.pop("test") for found in differences} >= {"test_cell[broadcast-float16]", "test_cell[scatter-float32]"}
+    assert {found.pop("test") for found in differences} >= {
+        "test_cell[broadcast-float16]",
+        "test_cell[scatter-float32]",
+    }
     assert {"op": "broadcast", "reduce_op": None, "dtype": "float16", "declared": True, "works": False} in differences
     assert {"op": "scatter", "reduce_op": None, "dtype": "float32", "declared": False, "works": True} in differences
     assert {"feature": "any_source", "declared": False, "works": True} in differences

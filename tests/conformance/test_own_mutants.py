@@ -18,7 +18,18 @@ def test_mutants_of_ones_own_are_noticed_and_the_code_stays_as_it_is(tmp_path, r
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rankwise-mesh\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rankwise.backends]\nmesh = rankwise_mesh\n")
-    command = [sys.executable, "-m", "rankwise", "conformance", "mesh", "--mutants", "4", "--", "-k", "test_point_to_point"]
+    command = [
+        sys.executable,
+        "-m",
+        "rankwise",
+        "conformance",
+        "mesh",
+        "--mutants",
+        "4",
+        "--",
+        "-k",
+        "test_point_to_point",
+    ]
     done = subprocess.run(
         command,
         cwd=tmp_path,

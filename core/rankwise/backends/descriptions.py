@@ -1,7 +1,7 @@
 """The dtype of a message on its way: a mark of 32 bits, and for dtypes that not every rank knows a description.
 
-A backend that declares `message_dtypes` sends what `describe_dtype` returns, and gives what `described_dtype` makes of it
-to `Mailbox.deliver`: then an error names both dtypes, structured ones included.
+A backend that declares `message_dtypes` sends what `describe_dtype` returns, and gives what `described_dtype` makes of
+it to `Mailbox.deliver`: then an error names both dtypes, structured ones included.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 from typing import ClassVar
 
-from honest import planted, spec
+from honest import planted
 
 from rankwise import BackendSpec, DistBackendError
 from rankwise.backends import IN_THREADS, Availability, Capabilities, Device, conditional, native

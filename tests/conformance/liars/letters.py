@@ -104,5 +104,4 @@ class one_sided_bytes(Handing):
     def handed(self, array, dst, tag):
         if array.nbytes != 4_097 or tag >= OURS:
             return array
-        wrong = np.roll(array, -1)
-        return wrong
+        return np.roll(array, -1)

@@ -57,7 +57,9 @@ def no_features():
 
 def messages_and_no_word():
     """Messages alone, and no word of the collectives, although they would work."""
-    return _spec("messages_and_no_word", native("send", "recv"), native("tags", "any_source", "short_messages", "abort"))
+    return _spec(
+        "messages_and_no_word", native("send", "recv"), native("tags", "any_source", "short_messages", "abort")
+    )
 
 
 def broadcast_alone():

@@ -168,6 +168,8 @@ class blames_the_next(LocalCommunicator):
 class result_of_another(LocalCommunicator):
     """Asynchronous collectives of one group may overtake each other."""
 
+    issued = 0
+
     def run(self, call, timeout_s, async_op=False):
         if not async_op or call.op == "barrier" or call.array.size % 100:
             return super().run(call, timeout_s, async_op)
@@ -180,7 +182,8 @@ class result_of_another(LocalCommunicator):
             except BaseException as error:
                 work.fail(error)
 
-        threading.Timer(0.01 * (1 + self.rank), later).start()
+        self.issued += 1
+        threading.Timer(0.05 * ((self.issued + self.rank) % 2), later).start()
         return work
 
 

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="KIND", default="cpu", help="the kind of device: cpu (default), cuda")
     parser.add_argument("--variant", metavar="WAY", help="a way that the backend declares, such as tcp; or all of them")
     parser.add_argument("--launch", metavar="COMMAND", help="how ranks are started, such as 'mpiexec -n {size}'")
-    parser.add_argument("--fast", action="store_true", help="some of every promise first, and no more than a minute of one processor")
+    parser.add_argument(
+        "--fast", action="store_true", help="some of every promise first, and no more than a minute of one processor"
+    )
     parser.add_argument(
         "--mutants",
         type=int,

@@ -1,4 +1,4 @@
-"""Mistakes that are planted in code, one at a time, and what becomes of them: `scripts/mutants`, and `conformance --mutants`.
+"""Mistakes that are planted in code, one at a time, and what becomes of them.
 
 A mutant differs from the code in one place: another comparison, operator or number, `and` for `or`, a condition turned
 round, a statement, an early return or a keyword argument that is missing.
@@ -101,8 +101,8 @@ def _changes(source: Source, node: ast.AST) -> Iterator[Mutant]:
             yield Mutant(source.path, source.begin(node), source.begin(node.operand), "")
         case ast.Constant(value=bool()):
             yield source.replaced(node, str(not node.value))
-        case ast.Constant(value=int() | float()):
-            yield source.replaced(node, str(node.value + 1))
+        case ast.Constant(value=int() | float() as number):
+            yield source.replaced(node, str(number + 1))
         case ast.If() | ast.While() | ast.IfExp():
             yield source.replaced(node.test, "(not ({}))")
             left_early = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.Return)]
@@ -127,7 +127,7 @@ def _within(source: Source, node: ast.AST) -> Iterator[Mutant]:
             return
         case ast.FunctionDef():
             parts = [*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body]
-        case ast.AnnAssign(value=value):
+        case ast.AnnAssign(value=ast.expr() as value):
             parts = [value]
     yield from _changes(source, node)
     for part in parts:

@@ -13,9 +13,9 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Write a distribution with a complete backend: one socket for each pair of ranks, all collectives derived. It passes the
-conformance kit as it is; replace the sockets by what your library does, and declare what it does natively. With --full it
-has what a published backend needs: a meeting by a deadline, options, collectives of its own, messages that tell their
-dtype, notice of deaths, figures, variants, checks, a command."""
+conformance kit as it is; replace the sockets by what your library does, and declare what it does natively. With --full
+it has what a published backend needs: a meeting by a deadline, options, collectives of its own, messages that tell
+their dtype, notice of deaths, figures, variants, checks, a command."""
 
 EXAMPLES = """\
 examples:

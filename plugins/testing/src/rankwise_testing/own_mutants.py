@@ -23,14 +23,16 @@ MUTANTS = 20
 
 
 def try_mutants(backend: str, limit: int, extra_args: Sequence[str]) -> int:
-    """Try some mutants of a backend's code in fast runs, and return 1 if there are survivors, 2 if it fails by itself."""
+    """Try mutants of a backend's code in fast runs; return 1 if there are survivors, 2 if it fails by itself."""
     room = _room(backend)
     with tempfile.TemporaryDirectory(prefix="rankwise-mutants-") as folder:
         copy = Path(folder, room.name)
         shutil.copytree(room, copy) if room.is_dir() else shutil.copy(room, copy)
         every = mutants(copy)
         chosen = random.Random(backend).sample(every, min(limit, len(every)))
-        print(f"{len(chosen)} of {len(every)} mutants of {room}, each in a fast run up to its first failure", flush=True)
+        print(
+            f"{len(chosen)} of {len(every)} mutants of {room}, each in a fast run up to its first failure", flush=True
+        )
         paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
         run = command(backend, extra_args=["-q", "-x", "--fast", "-p", "no:cacheprovider", *extra_args])
         count = try_all(chosen, [Trial(Path(folder), run, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})])

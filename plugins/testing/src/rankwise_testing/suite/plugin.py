@@ -145,7 +145,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", type=int, metavar="N", help="what drawn sizes, factors and roots begin from (random)")
     group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
     group.addoption("--plugin-module", metavar="MODULE[:FUNCTION]", help="whose backend is to be registered first")
-    group.addoption("--fast", action="store_true", help=f"some of every promise first, and no more than {FAST_S:g} s of one processor")
+    group.addoption(
+        "--fast",
+        action="store_true",
+        help=f"some of every promise first, and no more than {FAST_S:g} s of one processor",
+    )
     group.addoption("--badge", type=Path, metavar="FILE", help="write the result as JSON that can be published")
     group.addoption("--report", type=Path, metavar="FILE", help="write the declared and the measured table, as JSON")
 
@@ -226,7 +230,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     kit = config.stash[_KIT]
     where = "threads" if kit.in_threads else "processes"
     how = f", variant {kit.variant!r}" if kit.variant else ""
-    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}{how}, ranks are {where}, --seed {kit.seed}"
+    what = f"backend {kit.spec.name!r} on {kit.device}{how}"
+    return f"rankwise {rankwise.__version__}: {what}, ranks are {where}, --seed {kit.seed}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -290,8 +295,8 @@ def _ranks_can_start(kit: Kit) -> None:
         kit.measurements.usable  # noqa: B018 - the smallest world tells it
     except Exception as error:
         size = kit.measurements.sizes[0]
-        problem = f"backend {kit.spec.name!r} cannot make a world of {size} (`Capabilities.sizes`): {type(error).__name__}: {error}"
-        pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)
+        problem = f"backend {kit.spec.name!r} cannot make a world of {size}, which its table offers (`sizes`): "
+        pytest.exit(f"{problem}{type(error).__name__}: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,15 @@ __all__ += ["processor_s", "write_badge"]
 PROMISES: dict[str, tuple[str, ...]] = {
     "messages arrive as they were sent": ("test_point_to_point", "test_message_dtypes", "test_objects", "test_flow"),
     "results are right": (
-        *("test_sizes", "test_uneven", "test_shapes", "test_values", "test_arithmetic", "test_reductions", "test_several_arrays"),
+        *(
+            "test_sizes",
+            "test_uneven",
+            "test_shapes",
+            "test_values",
+            "test_arithmetic",
+            "test_reductions",
+            "test_several_arrays",
+        ),
         *("test_drawn", "test_sparse", "test_read_only", "test_strides", "test_dtypes"),
     ),
     "works keep their word": ("test_async", "test_callbacks", "test_dropped", "test_noting", "test_threads"),

@@ -1,4 +1,4 @@
-"""What reductions do between what they take and what they give: the width they work in, factors, the smallest numbers."""
+"""What reductions do in between: the width they work in, factors, the smallest numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rankwise_testing.suite.worlds import REDUCING
 
 _SIZES = (1, 2, 3, 5)
 
-#: What three ranks reduce of 16 bits. Each result fits, and is exact in float32 in whatever order; what comes in between
-#: does not fit into 16 bits, or loses the small numbers there.
+#: What three ranks reduce of 16 bits. Each result fits, and is exact in float32 in whatever order; what comes in
+#: between does not fit into 16 bits, or loses the small numbers there.
 _NARROW = {
     "SUM": ((2048, 1, 1), (256, 1, 1), (-60_000, 60_000, 60_000), (60_000, 60_000, -60_000)),
     "AVG": ((60_000, 60_000, 60_000), (-65_472, -65_472, -32), (2048, 1, 1)),
@@ -66,7 +66,9 @@ def weigh(op: str, name: str, seed: int) -> None:
         if dtype.kind == "c" and number % 2 == 0:
             factors = [complex(factor, 2.0 + r) for r, factor in enumerate(factors)]
         # Of one sign, so that no digits are lost in the sum.
-        arrays = [np.abs(np.random.default_rng([seed, number, r]).standard_normal(65)).astype(dtype) for r in range(size)]
+        arrays = [
+            np.abs(np.random.default_rng([seed, number, r]).standard_normal(65)).astype(dtype) for r in range(size)
+        ]
         wide = [a.astype(np.result_type(dtype, np.float64)) * f for a, f in zip(arrays, factors, strict=True)]
         got = reduced(op, ReduceOp.PREMUL_SUM(factors[rank]), arrays[rank])
         if got is not None:
@@ -102,3 +104,22 @@ def reduce_subnormals(op: str, reduce: str, name: str) -> None:
     compare(op, reduce, reduced(op, how, mine), want)
 
 
+@pytest.mark.parametrize("op", REDUCING)
+@pytest.mark.parametrize("reduce", ["SUM", "AVG", "PRODUCT", "MIN", "MAX"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "longdouble", "complex64", "complex128", "clongdouble"])
+def test_every_bit_of_a_number_counts(kit: Kit, op: str, reduce: str, dtype: str) -> None:
+    """Numbers next to one come out as they are where they are all, the only ones, or the least."""
+    kit.require(dtype, op, reduce=reduce)
+    for size in kit.sizes(1, 2, 3):
+        kit.run(size, reduce_full, op, reduce, dtype)
+
+
+def reduce_full(op: str, reduce: str, name: str) -> None:
+    dtype, rank, size = dtype_named(name), dist.get_rank(), dist.get_world_size()
+    given = (1 + np.finfo(dtype).eps * np.arange(1, 9)).astype(dtype)
+    others = {"SUM": 0, "PRODUCT": 1, "MIN": 2, "MAX": -2}
+    first = rank == size - 1 or reduce not in others
+    mine = given if first else np.full_like(given, others[reduce])
+    if reduce == "AVG" and size == 3:  # a third of a sum of three is not exact
+        return
+    compare(op, reduce, reduced(op, ReduceOp(reduce), mine), given)

@@ -24,7 +24,7 @@ def _cells() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("op", "reduce", "dtype"), list(_cells()))
 def test_cell(kit: Kit, request: pytest.FixtureRequest, op: str, reduce: str | None, dtype: str) -> None:
-    """A declared cell works in worlds of two and three, and any other is refused; that it would work is worth a note."""
+    """A declared cell works in worlds of two and three, and any other is refused; that it works is a note."""
     found, device = kit.measurements, kit.device
     declared = found.declares(op, reduce, dtype)
     reason = why_not(dtype, device)

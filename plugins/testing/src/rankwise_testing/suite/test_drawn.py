@@ -1,4 +1,4 @@
-"""Calls that nobody has thought of: sizes, dtypes, reduce ops, counts and roots are drawn, from the seed that is printed."""
+"""Calls that nobody has thought of: dtypes, reduce ops, counts and roots are drawn, from the seed that is printed."""
 
 from __future__ import annotations
 
