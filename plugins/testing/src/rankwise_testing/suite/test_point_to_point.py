@@ -133,6 +133,7 @@ def from_anyone_by_tag() -> None:
 @needs("any_source", "tags")
 def test_a_receive_from_anyone_that_waits_goes_by_its_tag(kit: Kit) -> None:
     """The sender begins when it has heard that the receives wait."""
+    kit.on_host_only("operations on one GPU stream run one after the other")
     for size in kit.sizes(2, 3):
         kit.run(size, waiting_for_anyone)
 
