@@ -68,6 +68,7 @@ from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.collective.derived as derived_collectives
+    from rankwise.backends.descriptions import describe_dtype, described_dtype
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import Landing
     from rankwise.backends.mailbox import Mailbox
@@ -87,6 +88,8 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
+    "describe_dtype": ("rankwise.backends.descriptions", "describe_dtype"),
+    "described_dtype": ("rankwise.backends.descriptions", "described_dtype"),
     "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
     "Landing": ("rankwise.backends.landing", "Landing"),
     "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
@@ -200,6 +203,8 @@ __all__ = [
     "known_dtype",
     "dtype_mark",
     "dtype_text",
+    "describe_dtype",
+    "described_dtype",
     "seconds",
     "too_long",
     "whole_number",

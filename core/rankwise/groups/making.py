@@ -336,6 +336,21 @@ def _watched(
             yield look
 
 
+def _options(plan: Plan, name: str) -> Any:
+    """Return what the program has given a backend; where there are several, it has given a mapping by their names.
+
+    Raises:
+        TypeError: There are several, and it has not.
+    """
+    names = plan.config.backends()
+    if len(names) == 1 or plan.options is None:
+        return plan.options
+    if not isinstance(plan.options, Mapping) or not set(plan.options) <= set(names):
+        what = f"a mapping by their names, {', '.join(names)}"
+        raise TypeError(f"pg_options of a group of several backends must be {what}, not {plan.options!r}")
+    return plan.options.get(name)
+
+
 def _context(world: World, plan: Plan, name: str, look: Callable[[], None], deadline: Deadline) -> Context:
     return Context(
         name=plan.name,
@@ -346,7 +361,7 @@ def _context(world: World, plan: Plan, name: str, look: Callable[[], None], dead
         devices=tuple(device for device, backend in plan.config.device_backend_map.items() if backend == name),
         device_index=plan.device_index,
         store=None if plan.store is None else PrefixStore(name, plan.store),
-        options=plan.options,
+        options=_options(plan, name),
         secret=world.secret,
         parent=None if world.default is None else world.default.communicator_of(name),
         look=look,

@@ -146,7 +146,8 @@ def own_stream() -> AbstractContextManager[Any]:
 
 def sample(name: str, count: int, rank: int, salt: int = 0) -> Any:
     """Return a host array to be moved, which differs by rank, by `salt` and by position."""
-    numbers = (np.arange(count) * 7 + rank * 31 + salt * 13) % 89 + 10
+    places = np.arange(count)
+    numbers = (places * 7 + places // 89 * 5 + rank * 31 + salt * 13) % 89 + 10
     dtype = dtype_named(name)
     if name == "bool":
         return numbers % 2 == 0
