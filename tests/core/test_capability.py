@@ -97,6 +97,12 @@ def test_supports_answers_for_this_machine(question, answer):
     assert TOY.supports(*question) is answer
 
 
+def test_tables_for_groups_of_other_sizes_differ():
+    pairs = replace(TOY, sizes=range(2, 3))
+    assert pairs.digest() == replace(TOY, sizes=range(2, 3)).digest() != TOY.digest()
+    assert next(iter(CapabilityTable([pairs]).filter(device="cpu"))).sizes == range(2, 3)
+
+
 def test_a_device_is_usable_where_some_operation_on_its_arrays_is():
     moon = Device(conditional("send", reason="needs a full moon", holds=lambda: False) | native("barrier"))
     sun = Device(conditional("send", reason="needs the sun", holds=lambda: True))
@@ -107,7 +113,7 @@ def test_a_refusal_names_op_device_dtype_reason_and_who_could():
     def installed():
         everything = {**native(*OPS)}
         better = {"cpu": Device(everything, native(*FEATURES))}
-        asleep = Capabilities("asleep", better, lambda: Availability(False, "it is night"))
+        asleep = Capabilities("asleep", better, here=lambda: Availability(False, "it is night"))
         return Others([TOY, Capabilities("better", better), asleep], ["unread"])
 
     with pytest.raises(dist.UnsupportedOperationError) as caught:
@@ -331,8 +337,9 @@ def test_rows_are_what_pandas_takes():
 
 
 def test_data_becomes_the_same_table_again():
-    again = Capabilities.from_dict("toy", json.loads(json.dumps(TOY.to_dict())))
-    assert again.to_dict() == TOY.to_dict()
+    for table in (TOY, replace(TOY, sizes=range(2, 9, 2))):
+        again = Capabilities.from_dict("toy", json.loads(json.dumps(table.to_dict())))
+        assert (again.to_dict(), again.sizes) == (table.to_dict(), table.sizes)
     assert str(CapabilityTable([again])) == str(CapabilityTable([TOY]))
 
 

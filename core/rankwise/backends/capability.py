@@ -27,6 +27,7 @@ from rankwise.basics.arrays import DTYPES
 from rankwise.basics.interrupts import held, is_surely_a_handlers
 
 __all__ = [
+    "ANY_SIZE",
     "COLLECTIVES",
     "FEATURES",
     "OPS",
@@ -207,6 +208,10 @@ def _here() -> Availability:
     return Availability(True)
 
 
+#: The sizes of groups of a backend that makes them of any size.
+ANY_SIZE = range(1, 1 << 31)
+
+
 @dataclass(frozen=True, repr=False)
 class Capabilities:
     """What one backend can do, per kind of device.
@@ -214,11 +219,13 @@ class Capabilities:
     Attributes:
         backend: The backend's name.
         devices: What it does on each kind of device.
+        sizes: The sizes of groups that it can make, such as `range(2, 3)` for pairs alone.
         here: Whether the backend can run on this machine; the registry sets it.
     """
 
     backend: str
     devices: Mapping[str, Device]
+    sizes: range = ANY_SIZE
     here: Callable[[], Availability] = field(default=_here, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -266,7 +273,7 @@ class Capabilities:
             for device, declared in sorted(self.devices.items())
             for name, cell in sorted({**declared.ops, **declared.features}.items())
         ]
-        return f"{zlib.crc32(repr(table).encode()):08x}"
+        return f"{zlib.crc32(repr((self.sizes, table)).encode()):08x}"
 
     def usable_devices(self) -> list[str]:
         """Return the kinds of devices whose arrays some operation takes on this machine."""
@@ -284,6 +291,7 @@ class Capabilities:
             device: {
                 "ops": {op: _plain(self, op, device, hindrance, here) for op in OPS},
                 "features": {name: _plain(self, name, device, hindrance, here) for name in FEATURES},
+                "sizes": [self.sizes.start, self.sizes.stop, self.sizes.step],
             }
             for device in self.devices
         }
@@ -297,7 +305,8 @@ class Capabilities:
             )
             for device, cells in plain.items()
         }
-        return cls(backend, devices, _here if here is None else lambda: here)
+        sizes = next((range(*cells["sizes"]) for cells in plain.values()), ANY_SIZE)
+        return cls(backend, devices, sizes, _here if here is None else lambda: here)
 
     def _answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
         here = self.here()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -94,7 +95,7 @@ class CapabilityTable:
             tables = [self._of(backend)]
         if device is not None:
             kind = device_kind(device, self._kinds())
-            tables = [Capabilities(t.backend, {kind: t.devices[kind]}, t.here) for t in tables if kind in t.devices]
+            tables = [replace(t, devices={kind: t.devices[kind]}) for t in tables if kind in t.devices]
         names = [name for name in self._names if name in {operation(n) for n in (op, feature) if n is not None}]
         if op is None and feature is None:
             names = list(self._names)
@@ -113,7 +114,7 @@ class CapabilityTable:
         """
         pair = [self._of(name) for name in (one, other)]
         devices = list(dict.fromkeys(device for table in pair for device in table.devices))
-        both = [Capabilities(t.backend, {d: t.devices.get(d, Device({})) for d in devices}, t.here) for t in pair]
+        both = [replace(t, devices={d: t.devices.get(d, Device({})) for d in devices}) for t in pair]
         rows: list[dict[tuple[Any, ...], Any]] = [
             {
                 (row["device"], row["name"], row["reduce_op"]): (row["usable"], row["support"], row["dtypes"])
@@ -128,9 +129,10 @@ class CapabilityTable:
         """Return the table as plain data: backend, device, operation or feature, cell."""
         return {
             backend: {
-                device: {
-                    kind: {name: cell for name, cell in named.items() if name in self._names}
-                    for kind, named in cells.items()
+                device: cells
+                | {
+                    kind: {name: cell for name, cell in cells[kind].items() if name in self._names}
+                    for kind in ("ops", "features")
                 }
                 for device, cells in table.to_dict().items()
             }
@@ -163,9 +165,9 @@ class CapabilityTable:
                 "dtypes": tuple(dtypes),
             }
             for backend, devices in self.to_dict().items()
-            for device, kinds in devices.items()
-            for kind, named in kinds.items()
-            for name, cell in named.items()
+            for device, cells in devices.items()
+            for kind in ("ops", "features")
+            for name, cell in cells[kind].items()
             for reduction, dtypes in cell.get("reduce_ops", {None: cell.get("dtypes", ())}).items()
         ]
 

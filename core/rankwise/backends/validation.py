@@ -135,7 +135,14 @@ def _table(name: str, table: Any) -> Capabilities:
         )
     if not devices:
         raise PluginFault(f"capabilities.devices is empty; there must be a Device for one kind, such as {DEVICES[0]!r}")
-    return Capabilities(name, devices)
+    return Capabilities(name, devices, _sizes(table.sizes))
+
+
+def _sizes(sizes: Any) -> range:
+    of_kind("capabilities.sizes", sizes, range)
+    if not sizes or min(sizes[0], sizes[-1]) < 1:
+        raise PluginFault(f"capabilities.sizes is {sizes!r}, but must be sizes of groups, from 1 on")
+    return range(sizes.start, sizes.stop, sizes.step)
 
 
 def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
