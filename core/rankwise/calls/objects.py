@@ -354,6 +354,8 @@ def _group(group: GroupLike, op: str) -> ProcessGroup | None:
     pg = resolve(group, op)
     if pg is not None and get_ident() in pg.collected:
         raise RuntimeError(f"{op}: object collectives cannot be coalesced; they need the lengths first")
+    if pg is not None:
+        pg.require_call(op, _device(pg))
     return pg
 
 
@@ -395,7 +397,7 @@ def _rooms(
 def _takes_uneven(pg: ProcessGroup, op: str) -> bool:
     """Tell whether the backend of the group's objects takes parts that differ in size."""
     try:
-        pg.require_feature("uneven", "cpu" if _is_on_host(pg) else next(iter(pg.config.device_backend_map)), op)
+        pg.require_feature("uneven", _device(pg), op)
     except UnsupportedOperationError:
         return False
     return True
@@ -441,6 +443,11 @@ def _on_device(pg: ProcessGroup, array: Array) -> Array:
 
     with cupy.cuda.Device(pg.communicators()[0].context.device_index):
         return cupy.asarray(array)
+
+
+def _device(pg: ProcessGroup) -> str:
+    """Return where the group's objects travel."""
+    return "cpu" if _is_on_host(pg) else next(iter(pg.config.device_backend_map))
 
 
 def _is_on_host(pg: ProcessGroup) -> bool:

@@ -14,6 +14,7 @@ from rankwise.backends import (
     BackendSpec,
     Capabilities,
     Device,
+    Support,
     conditional,
     derived,
     hookimpl,
@@ -55,7 +56,7 @@ def _has_device() -> bool:
 _STAGES = ("broadcast", "all_reduce")
 _CUDA = Device(
     {
-        **conditional(*_STAGES, reason=_STAGED, holds=_has_device),
+        **conditional(*_STAGES, reason=_STAGED, holds=_has_device, how=Support.STAGED),
         **native("barrier"),
         **no(*(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in (*_STAGES, "barrier")), reason=_NOT_STAGED),
     },
