@@ -13,6 +13,7 @@ from rankwise.backends.vocabulary import (
     COLLECTIVES,
     EVERY_DTYPE,
     FEATURES,
+    OF_THE_CORE,
     OPS,
     POINT_TO_POINT,
     REDUCING,
@@ -20,6 +21,7 @@ from rankwise.backends.vocabulary import (
     device_kind,
     dtype_word,
     nearest,
+    needs_of,
     operation,
     reduce_op_name,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "derived",
     "native",
     "no",
+    "ranks_text",
     "reduce_op_name",
 ]
 
@@ -52,6 +55,7 @@ class Support(str, Enum):
     """How a backend does something."""
 
     NATIVE = "native"
+    STAGED = "staged"  # as a condition's `how`: by way of the host
     DERIVED = "derived"
     CONDITIONAL = "conditional"
     NO = "no"
@@ -71,6 +75,7 @@ class Why(str, Enum):
     CONDITION = "condition"  # what this depends on is not so on this machine
     REDUCE_OP = "reduce_op"  # it does this, but not with such a reduce op
     DTYPE = "dtype"  # it does this, but not for such arrays
+    SIZE = "size"  # it makes no groups of so many ranks
 
     def __str__(self) -> str:
         return self.value
@@ -101,12 +106,15 @@ class Answer(NamedTuple):
         why: What a "no" is due to, for programs.
         reason: The same for people.
         remedy: What would help, where that is known.
+        how: How it would be done: natively, staged, or derived from other operations; None after a "no", and where the
+            core does it without the backend.
     """
 
     supported: bool
     why: Why = Why.YES
     reason: str = ""
     remedy: str = ""
+    how: Support | None = None
 
     def __bool__(self) -> bool:
         return self.supported
@@ -125,6 +133,7 @@ class Cell:
         dtypes: Names of the dtypes that it takes.
         reduce_ops: For a reduction, the dtypes that each reduce op takes.
         holds: For a conditional cell, whether its condition holds on this machine.
+        how: For a conditional cell, how it is done where its condition holds.
     """
 
     support: Support
@@ -132,6 +141,7 @@ class Cell:
     dtypes: frozenset[str] = EVERY_DTYPE
     reduce_ops: Mapping[str, frozenset[str]] = field(default_factory=lambda: REDUCTIONS)
     holds: Callable[[], bool] = bool
+    how: Support = Support.NATIVE
 
     @property
     def usable(self) -> bool:
@@ -247,31 +257,74 @@ class Capabilities:
         declared = self.devices.get(device)
         if declared is None:
             return _ABSENT
-        return declared.ops.get(op) or declared.features.get(op) or _ABSENT
+        cell = declared.ops.get(op) or declared.features.get(op) or _ABSENT
+        if op in OF_THE_CORE and cell.support is Support.NO:
+            return Cell(Support.DERIVED, cell.reason)
+        return cell
 
-    def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
+    def supports(
+        self,
+        op: str,
+        device: Any,
+        dtype: Any = None,
+        reduce_op: Any = None,
+        *,
+        features: Iterable[str] = (),
+        size: int | None = None,
+    ) -> bool:
         """Tell whether a call would be accepted on this machine.
 
         Args:
-            op: An operation ("all_reduce") or feature ("any_source").
+            op: A public call ("all_gather_object"), operation ("all_reduce") or feature ("any_source").
             device: A kind of device ("cpu", "cuda"), with or without an index ("cuda:0"), a library's device, or an
                 array.
             dtype: Anything NumPy takes for a dtype, or one of the table's names; None asks about any.
             reduce_op: A `ReduceOp` or its name; None asks about any.
+            features: What the call needs besides, such as "async" for `async_op=True`.
+            size: How many ranks the group has; None asks about a group that is there.
 
         Raises:
-            ValueError: There is no such operation, feature, device, dtype or reduce op.
+            ValueError: There is no such call, operation, feature, device, dtype or reduce op.
             TypeError: `device` or `dtype` is something else.
         """
-        return self.ask(op, device, dtype, reduce_op).supported
+        return self.ask(op, device, dtype, reduce_op, features=features, size=size).supported
 
-    def ask(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> Answer:
-        """Answer as `supports` does, with the reason of a "no"."""
-        op, kind = operation(op), device_kind(device, self.devices)
-        word, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
-        if reduction is not None and op not in REDUCING:
-            raise ValueError(f"{op} has no reduce op; {', '.join(sorted(REDUCING))} have")
-        return self._answer(op, kind, word, reduction)
+    def ask(
+        self,
+        op: str,
+        device: Any,
+        dtype: Any = None,
+        reduce_op: Any = None,
+        *,
+        features: Iterable[str] = (),
+        size: int | None = None,
+    ) -> Answer:
+        """Answer as `supports` does, with how it would be done, or the reason of a "no"."""
+        kind, word, reduction = device_kind(device, self.devices), dtype_word(dtype), reduce_op_name(reduce_op)
+        needs, besides = needs_of(op, reduction), [operation(name) for name in features]
+        word = needs.dtype or word
+        if not (here := self.here()):
+            return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
+        parts = [
+            self._declared_answer(name, kind, word, reduction if name in REDUCING else None) for name in needs.names
+        ]
+        answers = [self.for_group(size, [kind]), *parts, *(self._declared_answer(n, kind, None, None) for n in besides)]
+        return next(
+            (answer for answer in answers if not answer), Answer(True, how=_slowest(part.how for part in parts))
+        )
+
+    def conditions(self, op: str, device: str, features: Iterable[str] = ()) -> list[Cell]:
+        """Return the cells that a "yes" depends on, and that may be another answer later."""
+        cells = [self.cell(name, device) for name in (*needs_of(op).names, *features)]
+        return [cell for cell in cells if cell.support is Support.CONDITIONAL]
+
+    def for_group(self, size: int | None, devices: Iterable[str] = ()) -> Answer:
+        """Answer whether it makes groups of this size, if one is given, that serve these kinds of devices."""
+        if missing := [device for device in devices if device not in self.devices]:
+            return self._serves_not(missing[0])
+        if size is None or size in self.sizes:
+            return _YES
+        return Answer(False, Why.SIZE, f"its groups are of {ranks_text(self.sizes)}, not of {size}")
 
     def digest(self) -> str:
         """Return what is the same for tables that declare the same, whatever holds on this machine."""
@@ -322,23 +375,43 @@ class Capabilities:
             return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
         return self._declared_answer(op, device, dtype, reduce_op)
 
+    def _serves_not(self, device: str) -> Answer:
+        return Answer(False, Why.DEVICE, f"it serves {', '.join(self.devices)}, not {device}")
+
     def _declared_answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
         """Answer without regard to whether the backend can run here."""
         if device not in self.devices:
-            return Answer(False, Why.DEVICE, f"it serves {', '.join(self.devices)}, not {device}")
+            return self._serves_not(device)
         cell = self.cell(op, device)
         if hindrance := cell.hindrance():
             return Answer(False, _why_not(cell), hindrance)
         if op not in REDUCING:
-            if dtype is None or dtype in cell.dtypes:
-                return _YES
+            if dtype is None or dtype in cell.dtypes or op == "barrier":
+                return _yes(cell)
             return Answer(False, Why.DTYPE, _limit(op, cell, [d for d in DTYPES if d in cell.dtypes]))
         if cell.reduces(dtype, reduce_op):
-            return _YES
+            return _yes(cell)
         if not cell.reduces(None, reduce_op):
             return Answer(False, Why.REDUCE_OP, _limit(op, cell, [r for r in cell.reduce_ops if cell.takes(None, r)]))
         named = op if reduce_op is None else f"{op}({reduce_op})"
         return Answer(False, Why.DTYPE, _limit(named, cell, [d for d in DTYPES if cell.reduces(d, reduce_op)]))
+
+
+def _yes(cell: Cell) -> Answer:
+    return Answer(True, how=cell.how if cell.support is Support.CONDITIONAL else cell.support)
+
+
+def _slowest(ways: Iterable[Support | None]) -> Support | None:
+    """Return how a call is done whose parts are done in these ways."""
+    return max((way for way in ways if way is not None), key=list(Support).index, default=None)
+
+
+def ranks_text(sizes: range) -> str:
+    """Name the sizes of groups: "2 ranks", "1 to 4 ranks", "2, 4, 8 ranks"."""
+    if len(sizes) > 1 and sizes.step == 1:
+        return f"{sizes[0]} ranks or more" if sizes.stop >= ANY_SIZE.stop else f"{sizes[0]} to {sizes[-1]} ranks"
+    listed = ", ".join(map(str, sizes[:8])) + (" ..." if len(sizes) > 8 else "")
+    return f"{listed} rank{'s' * (listed != '1')}"
 
 
 def _sorted(reduce_ops: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
@@ -374,6 +447,8 @@ def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: A
     plain: dict[str, Any] = {"support": cell.support.value}
     if cell.reason:
         plain["reason"] = cell.reason
+    if cell.support is Support.CONDITIONAL and cell.how is not Support.NATIVE:
+        plain["how"] = cell.how.value
     because = hindrance(cell)
     plain["usable"] = bool(here) and not because
     if not plain["usable"]:
@@ -397,6 +472,7 @@ def _from_plain(plain: Mapping[str, Any]) -> Cell:
         limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
     if "dtypes" in plain:
         limits["dtypes"] = frozenset(plain["dtypes"])
+    limits["how"] = Support(plain.get("how", Support.NATIVE))
     held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
     return Cell(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
 

@@ -157,8 +157,8 @@ def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
 
 def _cell(where: str, cell: Any) -> Cell:
     of_kind(where, cell, Cell)
-    if not isinstance(cell.support, Support):
-        raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support")
+    if not isinstance(cell.support, Support) or cell.support is Support.STAGED:
+        raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support that tables declare")
     if cell.support is Support.CONDITIONAL:
         _callable(f"{where}.holds", cell.holds)
         if not cell.reason:
@@ -173,7 +173,14 @@ def _cell(where: str, cell: Any) -> Cell:
         _dtypes(f"{where}.dtypes", cell.dtypes),
         {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
         cell.holds,
+        _way(f"{where}.how", cell.how),
     )
+
+
+def _way(where: str, how: Any) -> Support:
+    if how not in (Support.NATIVE, Support.STAGED, Support.DERIVED):
+        raise PluginFault(f"{where} is {how!r}, but must be Support.NATIVE, STAGED or DERIVED")
+    return Support(how)
 
 
 def _dtypes(where: str, names: Any) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,18 +22,21 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.call import OPERATIONS
 
 __all__ = [
+    "CALLS",
     "COLLECTIVES",
     "DECLARED_DEVICES",
     "DEVICES",
     "EVERY_DTYPE",
     "FEATURES",
     "OPS",
+    "Needs",
     "POINT_TO_POINT",
     "REDUCING",
     "REDUCTIONS",
     "device_kind",
     "dtype_word",
     "nearest",
+    "needs_of",
     "operation",
     "reduce_op_name",
 ]
@@ -56,8 +59,54 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "timeout": "each call may have its own time-out, and ends at it",
         "abort": "a blocked call is ended from another thread",
         "mismatch": "ranks that disagree about a collective all get the same error",
-        "split": "subgroups are made from the parent's connections",
+        "split": "`split_group` makes groups; native: from the parent's connections",
         "shrink": "survivors of a dead rank can form a smaller group",
+    }
+)
+
+#: Features that the core has for every backend, which may have ways of its own for them.
+OF_THE_CORE = frozenset({"split"})
+
+
+class Needs(NamedTuple):
+    """What a public call needs of a backend's table.
+
+    Attributes:
+        names: Operations and features.
+        dtype: Of what dtype the arrays are that it moves; "" if the caller's.
+    """
+
+    names: tuple[str, ...] = ()
+    dtype: str = ""
+
+
+def _objects(*ops: str) -> Needs:
+    return Needs(ops, "uint8")
+
+
+#: What each public call needs that is not called as its operation. Calls are refused by it, and questions answered.
+CALLS: Mapping[str, Needs] = MappingProxyType(
+    {
+        **{f"all_gather_{form}": Needs(("all_gather",)) for form in ("single", "into_tensor", "coalesced", "multigpu")},
+        **{f"reduce_scatter_{form}": Needs(("reduce_scatter",)) for form in ("single", "tensor", "multigpu")},
+        **{f"all_reduce_{form}": Needs(("all_reduce",)) for form in ("coalesced", "multigpu")},
+        **{f"{op}_multigpu": Needs((op,)) for op in ("broadcast", "reduce")},
+        "all_to_all_single": Needs(("all_to_all",)),
+        "monitored_barrier": Needs(("barrier",)),
+        "coalescing": Needs(),
+        "isend": Needs(("send",)),
+        "irecv": Needs(("recv",)),
+        "batch_isend_irecv": Needs(("send", "recv")),
+        "all_gather_object": _objects("all_gather"),
+        "gather_object": _objects("all_gather", "gather"),
+        "broadcast_object_list": _objects("broadcast"),
+        "scatter_object_list": _objects("scatter"),
+        "send_object_list": _objects("send"),
+        "recv_object_list": _objects("recv"),
+        **dict.fromkeys(("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"), Needs()),
+        **dict.fromkeys(("abort_process_group", "destroy_process_group"), Needs()),
+        "split_group": Needs(("split",)),
+        "shrink_group": Needs(("shrink",)),
     }
 )
 
@@ -105,6 +154,23 @@ def operation(op: Any) -> str:
     if isinstance(op, str) and (op in OPS or op in FEATURES):
         return op
     raise ValueError(f"no such operation or feature: {shown(op)}; {nearest(str(op), (*OPS, *FEATURES))}")
+
+
+def needs_of(call: Any, reduce_op: str | None = None) -> Needs:
+    """Return what a public call needs; an operation or feature needs itself.
+
+    Raises:
+        ValueError: There is no such call, operation or feature, or it takes no reduce op and one is given.
+    """
+    needs = CALLS.get(call) if isinstance(call, str) else None
+    if needs is None:
+        if not (isinstance(call, str) and (call in OPS or call in FEATURES)):
+            near = nearest(str(call), (*OPS, *FEATURES, *CALLS))
+            raise ValueError(f"no such operation or feature, and no such call: {shown(call)}; {near}")
+        needs = Needs((call,))
+    if reduce_op is not None and REDUCING.isdisjoint(needs.names):
+        raise ValueError(f"{call} has no reduce op; {', '.join(sorted(REDUCING))} have")
+    return needs
 
 
 def reduce_op_name(reduce_op: Any) -> str | None:

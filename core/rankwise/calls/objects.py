@@ -354,6 +354,8 @@ def _group(group: GroupLike, op: str) -> ProcessGroup | None:
     pg = resolve(group, op)
     if pg is not None and get_ident() in pg.collected:
         raise RuntimeError(f"{op}: object collectives cannot be coalesced; they need the lengths first")
+    if pg is not None:
+        pg.require_call(op, _device(pg))
     return pg
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
@@ -164,11 +165,21 @@ def _create(name: str, context: Context) -> Communicator:
 
 
 def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
-    """Return once all who take part in making a group, members or not, have come and agree about it."""
+    """Return once all who take part in making a group, members or not, have come and agree about it.
+
+    Raises:
+        UnsupportedOperationError: A backend makes no groups of this size; as all have one table, on all ranks.
+    """
     participants = plan.participants or plan.ranks
-    if plan.store is None or len(participants) == 1:
-        return
-    store, place = plan.store, PrefixStore(MEETING, plan.store)
+    if plan.store is not None and len(participants) > 1:
+        _meet(world, plan, plan.store, participants, deadline)
+    for name in plan.config.backends():
+        devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
+        requirement.require_size(registry.get(name).capabilities, len(plan.ranks), devices, registry.others)
+
+
+def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...], deadline: Deadline) -> None:
+    place = PrefixStore(MEETING, store)
     what, life = _making(plan), world.store
 
     def step() -> None:

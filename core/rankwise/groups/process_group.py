@@ -24,6 +24,7 @@ from rankwise.basics.tracebacks import anew, shortened
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError
 
 if TYPE_CHECKING:
+    from rankwise.backends.capability import Capabilities
     from rankwise.basics.work import Work
     from rankwise.store import Store, StoreLike
 
@@ -110,7 +111,7 @@ class ProcessGroup:
         self._rank = self.rank_of[global_rank]
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
-        #: The features that calls have asked for, each with a kind of device, and that its backend has.
+        #: The features and calls that were asked for, each with a kind of device, and that its backend has.
         self.granted: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
         self.shortcuts = UNUSED
@@ -248,12 +249,19 @@ class ProcessGroup:
 
     def require_feature(self, feature: str, device: str, op: str) -> None:
         """Raise unless the backend for `device` has a feature that this call of `op` needs."""
-        if (feature, device) in self.granted:
-            return
-        device = self._serving(device)
-        table = registry.get(self.config.device_backend_map[device]).capabilities
-        requirement.require_feature(table, feature, device, op, registry.others)
-        self.granted[feature, device] = None
+        if (feature, device) not in self.granted:
+            table, served = self._table(device), self._serving(device)
+            requirement.require_feature(table, feature, served, op, registry.others)
+            self.granted[feature, device] = None
+
+    def require_call(self, call: str, device: str) -> None:
+        """Raise unless the backend for `device` has all that a public call needs which is put together of others."""
+        if (call, device) not in self.granted:
+            requirement.require_call(self._table(device), call, self._serving(device), registry.others)
+            self.granted[call, device] = None
+
+    def _table(self, device: str) -> Capabilities:
+        return registry.get(self.config.device_backend_map[self._serving(device)]).capabilities
 
     def _serving(self, device: str) -> str:
         """Return the kind that an array is served as: a kind that nothing installed brings has arrays of the host."""
@@ -310,8 +318,7 @@ class ProcessGroup:
         device = self._serving(device)
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
-        table = registry.get(self.config.device_backend_map[device]).capabilities
-        requirement.require(table, op, device, dtype, reduce_op, registry.others)
+        requirement.require(self._table(device), op, device, dtype, reduce_op, registry.others)
         if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
             self.shortcuts = communicators[_usual(communicators)].shortcuts(self)
         return communicators[device]

@@ -302,7 +302,7 @@ def shrink_group(
         if parent.global_rank in gone:
             raise ValueError(f"ranks_to_exclude names this rank, {parent.global_rank}; only survivors call")
         for device in parent.config.device_backend_map:
-            parent.require_feature("shrink", device, "shrink_group")
+            parent.require_call("shrink_group", device)
         if shrink_flags & SHRINK_ABORT:
             parent.abort("by shrink_group")
         with held:

@@ -14,6 +14,7 @@ from rankwise.backends import (
     BackendSpec,
     Capabilities,
     Device,
+    Support,
     conditional,
     derived,
     device_kind_named,
@@ -54,7 +55,9 @@ def _staged(kind: str) -> Device:
     staged = [*POINT_TO_POINT, *(op for op in COLLECTIVES if op != "barrier")]
     return Device(
         {
-            **conditional(*staged, reason=f"by way of the host; needs a device {kind!r}", holds=is_here),
+            **conditional(
+                *staged, reason=f"by way of the host; needs a device {kind!r}", holds=is_here, how=Support.STAGED
+            ),
             **native("barrier"),
         },
         native(*(feature for feature in _CPU.features if feature != "sparse")),
