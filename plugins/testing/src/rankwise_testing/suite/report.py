@@ -35,9 +35,9 @@ def write_report(
     device, declared = measurements.device, measurements.spec.capabilities
     not_measured = sorted(set(FEATURES) - set(features)) + sorted(set(OPS) - {op for op, _, _ in measured})
     shown = _measured_table(measurements, measured, features).to_dict()
-    for cells in shown[device].values():
+    for kind in ("ops", "features"):
         for name in not_measured:
-            cells.pop(name, None)
+            shown[device][kind].pop(name, None)
     report = {
         "rankwise": __version__,
         "python": platform.python_version(),
