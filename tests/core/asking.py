@@ -1,4 +1,4 @@
-"""Every public call that needs something of a backend, made as its question is asked: first `supports`, then the call."""
+"""Every public call that needs something of a backend, as its question is asked: first `supports`, then the call."""
 
 from __future__ import annotations
 

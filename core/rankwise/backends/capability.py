@@ -175,6 +175,23 @@ class Cell:
         """Tell the same of a reduction, which takes a dtype only if some reduce op does."""
         return any(self.takes(dtype, name) for name in ([reduce_op] if reduce_op else self.reduce_ops))
 
+    def reduced(self, reduce_op: str | None) -> frozenset[str]:
+        """Return the dtypes of which it is a reduction, with this reduce op or any."""
+        ops = self.reduce_ops.values() if reduce_op is None else (self.reduce_ops.get(reduce_op, frozenset()),)
+        return self.dtypes.intersection(frozenset().union(*ops))
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Cell:
+        """Make a cell of what a table's `to_dict` has of it, perhaps elsewhere; a condition stays as it was."""
+        limits: dict[str, Any] = {}
+        if "reduce_ops" in plain:
+            limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
+        if "dtypes" in plain:
+            limits["dtypes"] = frozenset(plain["dtypes"])
+        limits["how"] = Support(plain.get("how", Support.NATIVE))
+        held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
+        return cls(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
+
 
 def native(*names: str, **limits: Any) -> dict[str, Cell]:
     """Declare that the backend's own library does these; `limits` are fields of `Cell`."""
@@ -362,7 +379,7 @@ class Capabilities:
         """Make a table of what `to_dict` has returned, perhaps in another process; its conditions stay as they were."""
         devices = {
             device: Device(
-                *({name: _from_plain(cell) for name, cell in cells[kind].items()} for kind in ("ops", "features"))
+                *({name: Cell.from_dict(cell) for name, cell in cells[kind].items()} for kind in ("ops", "features"))
             )
             for device, cells in plain.items()
         }
@@ -388,13 +405,13 @@ class Capabilities:
         if op not in REDUCING:
             if dtype is None or dtype in cell.dtypes or op == "barrier":
                 return _yes(cell)
-            return Answer(False, Why.DTYPE, _limit(op, cell, [d for d in DTYPES if d in cell.dtypes]))
+            return Answer(False, Why.DTYPE, _limit(op, cell, _in_order(cell.dtypes)))
         if cell.reduces(dtype, reduce_op):
             return _yes(cell)
         if not cell.reduces(None, reduce_op):
             return Answer(False, Why.REDUCE_OP, _limit(op, cell, [r for r in cell.reduce_ops if cell.takes(None, r)]))
         named = op if reduce_op is None else f"{op}({reduce_op})"
-        return Answer(False, Why.DTYPE, _limit(named, cell, [d for d in DTYPES if cell.reduces(d, reduce_op)]))
+        return Answer(False, Why.DTYPE, _limit(named, cell, _in_order(cell.reduced(reduce_op))))
 
 
 def _yes(cell: Cell) -> Answer:
@@ -437,6 +454,10 @@ def _why_not(cell: Cell) -> Why:
     return Why.REFUSED if cell.reason else Why.UNDECLARED
 
 
+def _in_order(dtypes: frozenset[str]) -> list[str]:
+    return [dtype for dtype in DTYPES if dtype in dtypes]
+
+
 def _limit(what: str, cell: Cell, taken: Iterable[str]) -> str:
     text = f"{what} takes {', '.join(taken) or 'nothing'}"
     return f"{text} ({cell.reason})" if cell.reason else text
@@ -464,17 +485,6 @@ def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: A
     else:
         plain["dtypes"] = [d for d in DTYPES if d in cell.dtypes]
     return plain
-
-
-def _from_plain(plain: Mapping[str, Any]) -> Cell:
-    limits: dict[str, Any] = {}
-    if "reduce_ops" in plain:
-        limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
-    if "dtypes" in plain:
-        limits["dtypes"] = frozenset(plain["dtypes"])
-    limits["how"] = Support(plain.get("how", Support.NATIVE))
-    held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
-    return Cell(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
 
 
 def _does() -> bool:

@@ -311,8 +311,8 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
 
 
-#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and on which cells a
-#: "yes" depends, which is None for a "no".
+#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and on which cells
+#: a "yes" depends, which is None for a "no".
 _found: dict[Any, tuple[object, float, list[Cell] | None]] = {}
 _MOST_FOUND = 4096
 #: After so long a question about no backend in particular notices one that was installed meanwhile.
@@ -386,7 +386,7 @@ def _remembered(*asked: Any) -> bool:
 def _supported(
     op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None, features: Iterable[str], size: int | None
 ) -> tuple[list[Cell] | None, bool]:
-    """Return the conditions of the first backend that would accept a call, and whether that lasts: conditions change."""
+    """Return the conditions of the first backend that would accept a call, and whether that lasts."""
     require(backend=backend)
     _understood(op, dtype, reduce_op)
     lasts = True

@@ -77,7 +77,7 @@ def require_feature(table: Capabilities, feature: str, device: str, op: str, oth
 
 
 def require_call(table: Capabilities, call: str, device: str, others: Callable[[], Others]) -> None:
-    """Raise `UnsupportedOperationError` unless `table` has all that a public call needs which is put together of others.
+    """Raise `UnsupportedOperationError` unless `table` has all that a call needs which is put together of others.
 
     So all ranks are refused alike, and before anything is sent.
     """
