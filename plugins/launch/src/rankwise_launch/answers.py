@@ -237,7 +237,7 @@ def _read(
 
 
 def _keep(answers: Mapping[str, _Answer]) -> None:
-    """Keep answers for other programs; of several that do so at once the last one is heard."""
+    """Keep answers for other programs; of several that do so at the same time the last one is heard."""
     if (place := _place()) is None:
         return
     numbers: dict[str, int] = {}

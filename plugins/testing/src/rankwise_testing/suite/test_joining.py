@@ -144,7 +144,7 @@ def _descriptors() -> int:
 
 
 def test_options_of_no_kind_that_it_knows_are_refused(kit: Kit) -> None:
-    """Whoever gives them believes to have set something."""
+    """The program that gives them believes to have set something."""
     kit.run_outside(1, give_options)
 
 
