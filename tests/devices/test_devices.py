@@ -331,3 +331,30 @@ def test_ranks_meet_of_which_only_some_have_the_device(tmp_path: Path) -> None:
     ]
     said = [process.communicate(timeout=PATIENCE_S * 3)[0].strip() for process in started]
     assert said == ["[2.0, 2.0, 2.0] True", "[2.0, 2.0, 2.0] False"]
+
+
+# ---------------------------------------------------------------------- calls that return arrays
+
+
+def test_functional_calls_return_arrays_of_the_device() -> None:
+    def program() -> list[Any]:
+        me, functional = dist.get_rank(), dist.functional
+        got = [
+            functional.all_reduce(quantum([1.0, me])),
+            functional.broadcast(quantum([me]), src=1),
+            functional.all_gather(quantum([me, 7])),
+            functional.all_gather(quantum([me] * (1 + me)), axis=0),
+            functional.all_gather(quantum([[me] * (1 + me)]), axis=1),
+            functional.reduce_scatter(quantum([1, 2, 3, 4])),
+            functional.all_to_all(quantum([10 * me + to for to in range(SIZE)])),
+            functional.permute(quantum([me + 1]), [(0, 1)]),
+            functional.scan(quantum([me + 1])),
+        ]
+        assert all(device_of(array) == "quantum" for array in got)
+        return [to_host(array).tolist() for array in got]
+
+    told = on_ranks(program)
+    assert told[1] == [
+        *([3.0, 3.0], [1], [[0, 7], [1, 7], [2, 7]], [0, 1, 1, 2, 2, 2], [[0, 1, 1, 2, 2, 2]]),
+        *([9], [1, 11, 21], [1], [3]),
+    ]
