@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rankwise.basics.arguments import shown
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 
@@ -78,7 +79,7 @@ class Context:
         if isinstance(self.options, kind):
             return self.options
         wanted = "None" if kind is type(None) else f"a {kind.__module__}.{kind.__qualname__}"
-        raise TypeError(f"group {self.name!r}: pg_options must be {wanted}, not {self.options!r}")
+        raise TypeError(f"group {self.name!r}: pg_options must be {wanted}, not {shown(self.options)}")
 
     def fetch(self, key: str, peer: int) -> bytes:
         """Return what another member sets in the group's store, once it has; see `wait`."""

@@ -16,6 +16,7 @@ from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics import interrupts as interrupts
+from rankwise.basics.arguments import shown
 from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import debug_log
@@ -358,7 +359,7 @@ def _options(plan: Plan, name: str) -> Any:
         return plan.options
     if not isinstance(plan.options, Mapping) or not set(plan.options) <= set(names):
         what = f"a mapping by their names, {', '.join(names)}"
-        raise TypeError(f"pg_options of a group of several backends must be {what}, not {plan.options!r}")
+        raise TypeError(f"pg_options of a group of several backends must be {what}, not {shown(plan.options)}")
     return plan.options.get(name)
 
 
