@@ -53,7 +53,7 @@ packages_for_torch() {
 
 # packages_for_ray: likewise for rankwise-ray.
 packages_for_ray() {
-    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/local -e ./plugins/testing -e ./plugins/ray
+    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/nccl -e ./plugins/local -e ./plugins/testing -e ./plugins/ray
     compiled
 }
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.processes import free_port
@@ -48,8 +49,11 @@ def _slowness():
 
 
 def pytest_configure(config):
-    """Ask how slow the machine is."""
+    """Ask how slow the machine is, and keep answers of backends apart from the user's."""
     config.slowness = _slowness()
+    cache = TemporaryDirectory(prefix="rankwise-answers-")  # of plugins that tests have made
+    os.environ["XDG_CACHE_HOME"] = cache.name
+    config.add_cleanup(cache.cleanup)
     config.limits = {}
 
 

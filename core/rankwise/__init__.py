@@ -1,6 +1,6 @@
 """The communication layer of `torch.distributed` without torch.
 
-Hand NumPy or CuPy arrays to collectives and point-to-point calls; the backends that move them are plugins::
+Hand arrays of NumPy, or of a device, to collectives and point-to-point calls; the backends that move them are plugins::
 
     import numpy as np
     import rankwise as dist

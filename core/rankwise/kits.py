@@ -25,6 +25,7 @@ from rankwise.backends.registry import registry
 from rankwise.basics import unasked
 from rankwise.basics.arrays import DTYPES, Array, dtype_name, dtype_text
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.devices import placed
 from rankwise.basics.recording import Entry
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp
 from rankwise.basics.systems import cause, signals
@@ -80,6 +81,7 @@ __all__ = [
     "dtype_text",
     "leave_everything",
     "not_a_name",
+    "placed",
     "registry",
     "rooted",
     "seconds",

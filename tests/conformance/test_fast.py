@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.processes import environment
 
+from rankwise_testing.suite.promises import NOT_TRIED, PROMISES, order, processor_s, promise_of
+
 LIARS = Path(__file__).with_name("liars")
 TIMEOUT_S = 120.0
 PLANTED = """\
@@ -76,5 +78,32 @@ def test_a_fast_run_ends_even_if_a_backend_stands_still(run, request):
     arguments = ["--backend", "never_in_time", "--plugin-module", "never_in_time", "--tb=line", "-p", "hasty"]
     said = run(*arguments, "--fast", "-k", "test_timeouts")
     assert time.monotonic() - begin < 14 + 10 * request.config.slowness
-    assert said.returncode == 0, said.stdout[-4000:] + said.stderr[-2000:]  # what it was cut off in proves nothing
-    assert re.search(r"^\d+ tests were not run, as a fast run ends after 14 s$", said.stdout, re.MULTILINE)
+    # What it was cut off in proves nothing, and what nothing has proved is no success.
+    assert said.returncode == NOT_TRIED, said.stdout[-4000:] + said.stderr[-2000:]
+    assert re.search(r"^\d+ tests were not run, as a fast run ends after", said.stdout, re.MULTILINE)
+    assert said.stdout.splitlines()[-1] == "not tried, for lack of time: nothing hangs"
+
+
+def test_a_fast_run_tries_some_of_every_promise_before_the_rest_of_any():
+    modules = [module for of in PROMISES.values() for module in of for _ in range(30)]
+    places = order(modules, fast=True)
+    first = [module for place, module in sorted(zip(places, modules, strict=True))][: len(modules) // 6]
+    assert {promise_of(module) for module in first} == set(PROMISES)
+    assert order(modules, fast=False) == sorted(order(modules, fast=False))
+
+
+def test_the_time_of_ranks_counts():
+    before = processor_s()
+    subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.5: pass"], check=True)
+    assert 0.4 < processor_s() - before < 5
+
+
+def test_the_test_behind_each_sentence_is_named(conformance, tmp_path):
+    report = tmp_path / "report.json"
+    arguments = ("-k", "longer_message or tags_tell", "--tb=line")
+    done, badge = conformance("cuts_off", "--report", str(report), "--", *arguments)
+    test = "test_a_longer_message_is_an_error_that_names_both_sizes"
+    assert f"             by {test}\n" in done.stdout
+    assert f"short_messages is declared, but does not work ({test})" in done.stdout
+    assert json.loads(report.read_text())["broken_by"] == badge["broken_by"]
+    assert badge["broken_by"] == {"messages arrive as they were sent": [test]}

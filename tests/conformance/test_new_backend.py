@@ -1,5 +1,6 @@
 """`rankwise new-backend` writes a distribution whose backend passes the kit."""
 
+import re
 from pathlib import Path
 
 from tests.processes import environment
@@ -7,6 +8,7 @@ from tests.processes import environment
 from rankwise.cli import main
 
 ROOT = Path(__file__).parents[2]
+WIRE = ROOT / "examples/wire/src/rankwise_wire"
 
 
 def test_what_it_writes_passes_the_kit(run, tmp_path, monkeypatch, capsys):
@@ -24,6 +26,22 @@ def test_what_it_writes_passes_the_kit(run, tmp_path, monkeypatch, capsys):
     assert said.returncode == 0, said.stdout[-6000:] + said.stderr[-2000:]
 
 
+def test_a_full_one_passes_too_and_has_a_command_and_checks(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-backend", "acme_net", "--full"]) == 0
+    folder = tmp_path / "rankwise-acme-net"
+    package = folder / "src" / "rankwise_acme_net"
+    assert {path.stem for path in package.glob("*.py")} == {path.stem for path in WIRE.glob("*.py")}
+    for path in filter(Path.is_file, folder.rglob("*")):
+        assert not re.search(r"\bwire\b|rankwise_wire|WIRE|Wire|mesh|NAME", path.read_text()), path
+    assert 'acme_net = "rankwise_acme_net.command"' in (folder / "pyproject.toml").read_text()
+    assert "pg_options=Options(" in (folder / "README.md").read_text()
+    monkeypatch.setenv("PYTHONPATH", environment(folder / "src")["PYTHONPATH"])
+    tests = "test_point_to_point or test_joining or test_death or test_message_dtypes or any_count and reduce"
+    said = run("--backend", "acme_net", "--plugin-module", "rankwise_acme_net", "--tb=short", "-k", tests)
+    assert said.returncode == 0, said.stdout[-6000:] + said.stderr[-2000:]
+
+
 def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["new-backend", "acme"]) == 0
@@ -32,6 +50,8 @@ def test_nothing_is_overwritten_and_a_name_is_a_name(tmp_path, monkeypatch, caps
     assert main(["new-backend", "Acme Net"]) == 2
 
 
-def test_the_template_is_the_example_that_is_proved():
+def test_the_templates_are_the_examples_that_are_proved():
     template = ROOT / "plugins/testing/src/rankwise_testing/template/backend.txt"
+    for path in WIRE.glob("*.py"):
+        assert template.with_name("full").joinpath(f"{path.stem}.txt").read_text() == path.read_text()
     assert template.read_text() == (ROOT / "tests/third_party/src/rankwise_mesh/__init__.py").read_text()

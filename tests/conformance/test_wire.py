@@ -49,7 +49,7 @@ alone = {"rank": 0, "world_size": 1, "init_method": f"file://{sys.argv[1]}{rank}
 try:
     dist.init_process_group("wire", pg_options={"family": "tcp"}, **alone)
 except TypeError as error:
-    assert "pg_options of wire is a rankwise_wire.options.Options, not {'family'" in str(error), error
+    assert "pg_options must be a rankwise_wire.options.Options, not {'family'" in str(error), error
 else:
     raise AssertionError("a dict is no Options")
 """

@@ -17,6 +17,7 @@ from rankwise.backends.capability import (
     Availability,
     Capabilities,
     Device,
+    Support,
     Why,
     conditional,
     derived,
@@ -90,11 +91,17 @@ def numpy_reduces(op, dtype):
         *((("all_reduce", "cpu", "float64"), False), (("all_reduce", "cpu", np.float32, ReduceOp.SUM), True)),
         *((("all_reduce", "cpu", np.float32, "max"), False), (("all_reduce", "cpu", None, "BAND"), False)),
         *((("broadcast", "cpu", np.dtype("float64")), False), (("gather", "cpu"), False), (("scatter", "cpu"), True)),
-        *((("barrier", "cpu"), False), (("reduce", "cpu"), False), (("tags", "cpu"), True), (("split", "cpu"), False)),
+        *((("barrier", "cpu"), False), (("reduce", "cpu"), False), (("tags", "cpu"), True), (("shrink", "cpu"), False)),
     ],
 )
 def test_supports_answers_for_this_machine(question, answer):
     assert TOY.supports(*question) is answer
+
+
+def test_tables_for_groups_of_other_sizes_differ():
+    pairs = replace(TOY, sizes=range(2, 3))
+    assert pairs.digest() == replace(TOY, sizes=range(2, 3)).digest() != TOY.digest()
+    assert next(iter(CapabilityTable([pairs]).filter(device="cpu"))).sizes == range(2, 3)
 
 
 def test_a_device_is_usable_where_some_operation_on_its_arrays_is():
@@ -107,7 +114,7 @@ def test_a_refusal_names_op_device_dtype_reason_and_who_could():
     def installed():
         everything = {**native(*OPS)}
         better = {"cpu": Device(everything, native(*FEATURES))}
-        asleep = Capabilities("asleep", better, lambda: Availability(False, "it is night"))
+        asleep = Capabilities("asleep", better, here=lambda: Availability(False, "it is night"))
         return Others([TOY, Capabilities("better", better), asleep], ["unread"])
 
     with pytest.raises(dist.UnsupportedOperationError) as caught:
@@ -244,7 +251,7 @@ def test_a_backend_that_cannot_run_here_supports_nothing_and_is_asked_once(own_b
     refusal = (False, Why.UNAVAILABLE, "no driver", "install it")
     for _ in range(3):
         assert not dist.supports("send", "cpu", backend="dead")
-        assert dist.capabilities("dead").ask("send", "cpu")["dead"] == refusal
+        assert dist.capabilities("dead").ask("send", "cpu")["dead"][:4] == refusal
     assert dist.capabilities("dead")["dead"].usable_devices() == []
     assert len(asked) == 1
     assert dist.availability("dead")  # the question itself asks again
@@ -255,7 +262,7 @@ def test_a_backend_that_cannot_run_here_supports_nothing_and_is_asked_once(own_b
 def test_every_no_has_a_reason_for_programs():
     answers = {
         Why.DEVICE: TOY.ask("send", "cuda"),
-        Why.UNDECLARED: TOY.ask("split", "cpu"),
+        Why.UNDECLARED: TOY.ask("shrink", "cpu"),
         Why.REFUSED: TOY.ask("barrier", "cpu"),
         Why.CONDITION: TOY.ask("gather", "cpu"),
         Why.REDUCE_OP: TOY.ask("all_reduce", "cpu", "int8", "BAND"),
@@ -266,7 +273,7 @@ def test_every_no_has_a_reason_for_programs():
         assert answer.reason
     assert "int8, float32" in answers[Why.DTYPE].reason
     assert "SUM, MAX" in answers[Why.REDUCE_OP].reason
-    assert TOY.ask("send", "cpu") == (True, Why.YES, "", "")
+    assert TOY.ask("send", "cpu") == (True, Why.YES, "", "", Support.NATIVE)
 
 
 def test_a_condition_that_fails_does_not_hold():
@@ -331,9 +338,10 @@ def test_rows_are_what_pandas_takes():
 
 
 def test_data_becomes_the_same_table_again():
-    again = Capabilities.from_dict("toy", json.loads(json.dumps(TOY.to_dict())))
-    assert again.to_dict() == TOY.to_dict()
-    assert str(CapabilityTable([again])) == str(CapabilityTable([TOY]))
+    for table in (TOY, replace(TOY, sizes=range(2, 9, 2))):
+        again = Capabilities.from_dict("toy", json.loads(json.dumps(table.to_dict())))
+        assert (again.to_dict(), again.sizes) == (table.to_dict(), table.sizes)
+        assert str(CapabilityTable([again])) == str(CapabilityTable([table]))
 
 
 def test_a_notebook_shows_reasons_and_nothing_that_a_browser_would_run():

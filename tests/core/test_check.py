@@ -38,6 +38,8 @@ def refused(
 class OnDevice:
     """As much of a CuPy array as the checks look at, wherever its memory is said to lie."""
 
+    __module__ = "cupy"
+
     def __init__(self, begin: int, nbytes: int) -> None:
         self.data, self.nbytes = self, nbytes
         self.ptr = begin

@@ -289,7 +289,7 @@ def test_a_duplicate_that_comes_when_all_is_settled_is_refused():
     ("odd", "words"),
     [
         ({"world_size": 3}, "world_size is (2 for rank 0|3 for rank 1)"),
-        ({"backend": "other"}, "'cpu:local'.*'cpu:other'|'cpu:other'.*'cpu:local'"),
+        ({"backend": "other"}, "backend is 'local'.*'other'|backend is 'other'.*'local'"),
     ],
 )
 def test_what_processes_disagree_about_is_named_to_all(odd, words, other):

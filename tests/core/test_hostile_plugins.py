@@ -101,6 +101,10 @@ NONSENSE = {
     "BackendSpec('NAME', 1, Capabilities('gloo', TABLE.devices), create)": "those of 'gloo'",
     "BackendSpec('NAME', 1, Capabilities('NAME', {}), create)": "devices is empty",
     "BackendSpec('NAME', 1, Capabilities('NAME', {'CPU': TABLE.devices['cpu']}), create)": "'CPU'",
+    **{
+        f"BackendSpec('NAME', 1, Capabilities('NAME', TABLE.devices, {sizes}), create)": word
+        for sizes, word in {"3": "sizes is an int", "range(3, 3)": "is range(3, 3)", "range(3)": "from 1 on"}.items()
+    },
     "BackendSpec('NAME', 1, Capabilities('NAME', {'cpu': OPS}), create)": "devices['cpu'] is a dict",
     "BackendSpec('NAME', 1, Capabilities('NAME', {'cpu': Device({'send': True})}), create)": "ops['send'] is a bool",
     **{

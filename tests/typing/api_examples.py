@@ -18,6 +18,16 @@ class OnDevice:
     __cuda_array_interface__: dict[str, Any]
 
 
+class Plain:
+    """An array of a device of which type checkers see nothing but what it looks like."""
+
+    dtype: np.dtype[Any]
+    itemsize: int
+
+    def __len__(self) -> int:
+        return 0
+
+
 class Exchanged:
     """An array of a library that knows DLPack."""
 
@@ -83,9 +93,11 @@ def works_of_a_group(array: npt.NDArray[np.float64]) -> None:
         dist.isend(array, 1, group).wait()
 
 
-def arrays(view: memoryview, raw: bytearray, device: OnDevice, exchanged: Exchanged, sparse: Sparse) -> None:
+def arrays(
+    view: memoryview, raw: bytearray, device: OnDevice, plain: Plain, exchanged: Exchanged, sparse: Sparse
+) -> None:
     """Whatever shares its memory is an array."""
-    for each in (view, raw, device, exchanged):
+    for each in (view, raw, device, plain, exchanged):
         dist.broadcast(each, 0)
     dist.all_gather([raw, view], device)
     dist.all_reduce(sparse)

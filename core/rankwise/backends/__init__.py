@@ -55,6 +55,7 @@ from rankwise.basics.arrays import (
 )
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
@@ -67,7 +68,9 @@ from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.collective.derived as derived_collectives
+    from rankwise.backends.descriptions import describe_dtype, described_dtype
     from rankwise.backends.hookspecs import hookimpl
+    from rankwise.backends.landing import Landing
     from rankwise.backends.mailbox import Mailbox
     from rankwise.basics import processes
     from rankwise.basics.debug import debug_log
@@ -85,7 +88,10 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
+    "describe_dtype": ("rankwise.backends.descriptions", "describe_dtype"),
+    "described_dtype": ("rankwise.backends.descriptions", "described_dtype"),
     "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
+    "Landing": ("rankwise.backends.landing", "Landing"),
     "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
     "debug_log": ("rankwise.basics.debug", "debug_log"),
     "Ending": ("rankwise.basics.ending", "Ending"),
@@ -152,6 +158,7 @@ __all__ = [
     "CompletedWork",
     "Context",
     "FutureWork",
+    "Landing",
     "Mailbox",
     "PrefixStore",
     "Store",
@@ -186,9 +193,19 @@ __all__ = [
     "dtype_name",
     "is_sparse",
     "Coordinates",
+    # where that may lie
+    "DeviceKind",
+    "device_kind_named",
+    "device_names",
+    "kind_of",
+    "to_device",
+    "to_host",
+    # what it is
     "known_dtype",
     "dtype_mark",
     "dtype_text",
+    "describe_dtype",
+    "described_dtype",
     "seconds",
     "too_long",
     "whole_number",

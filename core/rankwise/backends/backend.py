@@ -56,7 +56,7 @@ class _BackendNames(type):
     @property
     def backend_capability(cls) -> dict[str, list[str]]:
         """The kinds of devices of every installed backend that loads."""
-        return {spec.name: list(spec.capabilities.devices) for spec in registry.installed()}
+        return {table.backend: list(table.devices) for table in registry.tables()}
 
 
 class Backend(str, metaclass=_BackendNames):
@@ -334,8 +334,8 @@ def _all_derived(name: str, devices: Sequence[str]) -> Capabilities:
 def _defaults() -> dict[str, str]:
     chosen = {d: name for d, name in Backend.default_device_backend_map.items() if registry.availability(name)}
     if not chosen:
-        others = [name for name in registry.names() if name not in Backend.default_device_backend_map.values()]
-        others = [name for name in others if registry.availability(name)]
+        usual = Backend.default_device_backend_map.values()
+        others = [table.backend for table in registry.tables() if table.backend not in usual and table.here()]
         if len(others) == 1:  # what is all there is must be meant
             return dict.fromkeys(registry.get(others[0]).capabilities.devices, others[0])
         reasons = [f"{d}: {registry.availability(n).reason}" for d, n in Backend.default_device_backend_map.items()]

@@ -13,6 +13,7 @@ from rankwise.backends.vocabulary import (
     COLLECTIVES,
     EVERY_DTYPE,
     FEATURES,
+    OF_THE_CORE,
     OPS,
     POINT_TO_POINT,
     REDUCING,
@@ -20,6 +21,7 @@ from rankwise.backends.vocabulary import (
     device_kind,
     dtype_word,
     nearest,
+    needs_of,
     operation,
     reduce_op_name,
 )
@@ -27,6 +29,7 @@ from rankwise.basics.arrays import DTYPES
 from rankwise.basics.interrupts import held, is_surely_a_handlers
 
 __all__ = [
+    "ANY_SIZE",
     "COLLECTIVES",
     "FEATURES",
     "OPS",
@@ -43,6 +46,7 @@ __all__ = [
     "derived",
     "native",
     "no",
+    "ranks_text",
     "reduce_op_name",
 ]
 
@@ -51,6 +55,7 @@ class Support(str, Enum):
     """How a backend does something."""
 
     NATIVE = "native"
+    STAGED = "staged"  # as a condition's `how`: by way of the host
     DERIVED = "derived"
     CONDITIONAL = "conditional"
     NO = "no"
@@ -70,6 +75,7 @@ class Why(str, Enum):
     CONDITION = "condition"  # what this depends on is not so on this machine
     REDUCE_OP = "reduce_op"  # it does this, but not with such a reduce op
     DTYPE = "dtype"  # it does this, but not for such arrays
+    SIZE = "size"  # it makes no groups of so many ranks
 
     def __str__(self) -> str:
         return self.value
@@ -100,12 +106,15 @@ class Answer(NamedTuple):
         why: What a "no" is due to, for programs.
         reason: The same for people.
         remedy: What would help, where that is known.
+        how: How it would be done: natively, staged, or derived from other operations; None after a "no", and where the
+            core does it without the backend.
     """
 
     supported: bool
     why: Why = Why.YES
     reason: str = ""
     remedy: str = ""
+    how: Support | None = None
 
     def __bool__(self) -> bool:
         return self.supported
@@ -124,6 +133,7 @@ class Cell:
         dtypes: Names of the dtypes that it takes.
         reduce_ops: For a reduction, the dtypes that each reduce op takes.
         holds: For a conditional cell, whether its condition holds on this machine.
+        how: For a conditional cell, how it is done where its condition holds.
     """
 
     support: Support
@@ -131,6 +141,7 @@ class Cell:
     dtypes: frozenset[str] = EVERY_DTYPE
     reduce_ops: Mapping[str, frozenset[str]] = field(default_factory=lambda: REDUCTIONS)
     holds: Callable[[], bool] = bool
+    how: Support = Support.NATIVE
 
     @property
     def usable(self) -> bool:
@@ -164,6 +175,23 @@ class Cell:
         """Tell the same of a reduction, which takes a dtype only if some reduce op does."""
         return any(self.takes(dtype, name) for name in ([reduce_op] if reduce_op else self.reduce_ops))
 
+    def reduced(self, reduce_op: str | None) -> frozenset[str]:
+        """Return the dtypes of which it is a reduction, with this reduce op or any."""
+        ops = self.reduce_ops.values() if reduce_op is None else (self.reduce_ops.get(reduce_op, frozenset()),)
+        return self.dtypes.intersection(frozenset().union(*ops))
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Cell:
+        """Make a cell of what a table's `to_dict` has of it, perhaps elsewhere; a condition stays as it was."""
+        limits: dict[str, Any] = {}
+        if "reduce_ops" in plain:
+            limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
+        if "dtypes" in plain:
+            limits["dtypes"] = frozenset(plain["dtypes"])
+        limits["how"] = Support(plain.get("how", Support.NATIVE))
+        held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
+        return cls(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
+
 
 def native(*names: str, **limits: Any) -> dict[str, Cell]:
     """Declare that the backend's own library does these; `limits` are fields of `Cell`."""
@@ -190,10 +218,17 @@ _ABSENT = Cell(Support.NO)
 
 @dataclass(frozen=True)
 class Device:
-    """What a backend does with arrays on one kind of device."""
+    """What a backend does with arrays on one kind of device.
+
+    Attributes:
+        ops: The operations.
+        features: The features.
+        here_only: Other ranks may lack it, as it is there only where something installed brings such devices.
+    """
 
     ops: Mapping[str, Cell]
     features: Mapping[str, Cell] = field(default_factory=dict)
+    here_only: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for kind, names, known in (("ops", self.ops, OPS), ("features", self.features, FEATURES)):
@@ -207,6 +242,10 @@ def _here() -> Availability:
     return Availability(True)
 
 
+#: The sizes of groups of a backend that makes them of any size.
+ANY_SIZE = range(1, 1 << 31)
+
+
 @dataclass(frozen=True, repr=False)
 class Capabilities:
     """What one backend can do, per kind of device.
@@ -214,11 +253,13 @@ class Capabilities:
     Attributes:
         backend: The backend's name.
         devices: What it does on each kind of device.
+        sizes: The sizes of groups that it can make, such as `range(2, 3)` for pairs alone.
         here: Whether the backend can run on this machine; the registry sets it.
     """
 
     backend: str
     devices: Mapping[str, Device]
+    sizes: range = ANY_SIZE
     here: Callable[[], Availability] = field(default=_here, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -233,40 +274,84 @@ class Capabilities:
         declared = self.devices.get(device)
         if declared is None:
             return _ABSENT
-        return declared.ops.get(op) or declared.features.get(op) or _ABSENT
+        cell = declared.ops.get(op) or declared.features.get(op) or _ABSENT
+        if op in OF_THE_CORE and cell.support is Support.NO:
+            return Cell(Support.DERIVED, cell.reason)
+        return cell
 
-    def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
+    def supports(
+        self,
+        op: str,
+        device: Any,
+        dtype: Any = None,
+        reduce_op: Any = None,
+        *,
+        features: Iterable[str] = (),
+        size: int | None = None,
+    ) -> bool:
         """Tell whether a call would be accepted on this machine.
 
         Args:
-            op: An operation ("all_reduce") or feature ("any_source").
+            op: A public call ("all_gather_object"), operation ("all_reduce") or feature ("any_source").
             device: A kind of device ("cpu", "cuda"), with or without an index ("cuda:0"), a library's device, or an
                 array.
             dtype: Anything NumPy takes for a dtype, or one of the table's names; None asks about any.
             reduce_op: A `ReduceOp` or its name; None asks about any.
+            features: What the call needs besides, such as "async" for `async_op=True`.
+            size: How many ranks the group has; None asks about a group that is there.
 
         Raises:
-            ValueError: There is no such operation, feature, device, dtype or reduce op.
+            ValueError: There is no such call, operation, feature, device, dtype or reduce op.
             TypeError: `device` or `dtype` is something else.
         """
-        return self.ask(op, device, dtype, reduce_op).supported
+        return self.ask(op, device, dtype, reduce_op, features=features, size=size).supported
 
-    def ask(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> Answer:
-        """Answer as `supports` does, with the reason of a "no"."""
-        op, kind = operation(op), device_kind(device, self.devices)
-        word, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
-        if reduction is not None and op not in REDUCING:
-            raise ValueError(f"{op} has no reduce op; {', '.join(sorted(REDUCING))} have")
-        return self._answer(op, kind, word, reduction)
+    def ask(
+        self,
+        op: str,
+        device: Any,
+        dtype: Any = None,
+        reduce_op: Any = None,
+        *,
+        features: Iterable[str] = (),
+        size: int | None = None,
+    ) -> Answer:
+        """Answer as `supports` does, with how it would be done, or the reason of a "no"."""
+        kind, word, reduction = device_kind(device, self.devices), dtype_word(dtype), reduce_op_name(reduce_op)
+        needs, besides = needs_of(op, reduction), [operation(name) for name in features]
+        word = needs.dtype or word
+        if not (here := self.here()):
+            return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
+        parts = [
+            self._declared_answer(name, kind, word, reduction if name in REDUCING else None) for name in needs.names
+        ]
+        answers = [self.for_group(size, [kind]), *parts, *(self._declared_answer(n, kind, None, None) for n in besides)]
+        return next(
+            (answer for answer in answers if not answer), Answer(True, how=_slowest(part.how for part in parts))
+        )
+
+    def conditions(self, op: str, device: str, features: Iterable[str] = ()) -> list[Cell]:
+        """Return the cells that a "yes" depends on, and that may be another answer later."""
+        cells = [self.cell(name, device) for name in (*needs_of(op).names, *features)]
+        return [cell for cell in cells if cell.support is Support.CONDITIONAL]
+
+    def for_group(self, size: int | None, devices: Iterable[str] = ()) -> Answer:
+        """Answer whether it makes groups of this size, if one is given, that serve these kinds of devices."""
+        if missing := [device for device in devices if device not in self.devices]:
+            return self._serves_not(missing[0])
+        if size is None or size in self.sizes:
+            return _YES
+        return Answer(False, Why.SIZE, f"its groups are of {ranks_text(self.sizes)}, not of {size}")
 
     def digest(self) -> str:
         """Return what is the same for tables that declare the same, whatever holds on this machine."""
         table = [
             (device, name, cell.support.value, sorted(cell.dtypes), _sorted(cell.reduce_ops) if name in REDUCING else 0)
             for device, declared in sorted(self.devices.items())
+            if not declared.here_only
             for name, cell in sorted({**declared.ops, **declared.features}.items())
         ]
-        return f"{zlib.crc32(repr(table).encode()):08x}"
+        return f"{zlib.crc32(repr((self.sizes, table)).encode()):08x}"
 
     def usable_devices(self) -> list[str]:
         """Return the kinds of devices whose arrays some operation takes on this machine."""
@@ -284,6 +369,7 @@ class Capabilities:
             device: {
                 "ops": {op: _plain(self, op, device, hindrance, here) for op in OPS},
                 "features": {name: _plain(self, name, device, hindrance, here) for name in FEATURES},
+                "sizes": [self.sizes.start, self.sizes.stop, self.sizes.step],
             }
             for device in self.devices
         }
@@ -293,11 +379,12 @@ class Capabilities:
         """Make a table of what `to_dict` has returned, perhaps in another process; its conditions stay as they were."""
         devices = {
             device: Device(
-                *({name: _from_plain(cell) for name, cell in cells[kind].items()} for kind in ("ops", "features"))
+                *({name: Cell.from_dict(cell) for name, cell in cells[kind].items()} for kind in ("ops", "features"))
             )
             for device, cells in plain.items()
         }
-        return cls(backend, devices, _here if here is None else lambda: here)
+        sizes = next((range(*cells["sizes"]) for cells in plain.values()), ANY_SIZE)
+        return cls(backend, devices, sizes, _here if here is None else lambda: here)
 
     def _answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
         here = self.here()
@@ -305,23 +392,43 @@ class Capabilities:
             return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
         return self._declared_answer(op, device, dtype, reduce_op)
 
+    def _serves_not(self, device: str) -> Answer:
+        return Answer(False, Why.DEVICE, f"it serves {', '.join(self.devices)}, not {device}")
+
     def _declared_answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
         """Answer without regard to whether the backend can run here."""
         if device not in self.devices:
-            return Answer(False, Why.DEVICE, f"it serves {', '.join(self.devices)}, not {device}")
+            return self._serves_not(device)
         cell = self.cell(op, device)
         if hindrance := cell.hindrance():
             return Answer(False, _why_not(cell), hindrance)
         if op not in REDUCING:
-            if dtype is None or dtype in cell.dtypes:
-                return _YES
-            return Answer(False, Why.DTYPE, _limit(op, cell, [d for d in DTYPES if d in cell.dtypes]))
+            if dtype is None or dtype in cell.dtypes or op == "barrier":
+                return _yes(cell)
+            return Answer(False, Why.DTYPE, _limit(op, cell, _in_order(cell.dtypes)))
         if cell.reduces(dtype, reduce_op):
-            return _YES
+            return _yes(cell)
         if not cell.reduces(None, reduce_op):
             return Answer(False, Why.REDUCE_OP, _limit(op, cell, [r for r in cell.reduce_ops if cell.takes(None, r)]))
         named = op if reduce_op is None else f"{op}({reduce_op})"
-        return Answer(False, Why.DTYPE, _limit(named, cell, [d for d in DTYPES if cell.reduces(d, reduce_op)]))
+        return Answer(False, Why.DTYPE, _limit(named, cell, _in_order(cell.reduced(reduce_op))))
+
+
+def _yes(cell: Cell) -> Answer:
+    return Answer(True, how=cell.how if cell.support is Support.CONDITIONAL else cell.support)
+
+
+def _slowest(ways: Iterable[Support | None]) -> Support | None:
+    """Return how a call is done whose parts are done in these ways."""
+    return max((way for way in ways if way is not None), key=list(Support).index, default=None)
+
+
+def ranks_text(sizes: range) -> str:
+    """Name the sizes of groups: "2 ranks", "1 to 4 ranks", "2, 4, 8 ranks"."""
+    if len(sizes) > 1 and sizes.step == 1:
+        return f"{sizes[0]} ranks or more" if sizes.stop >= ANY_SIZE.stop else f"{sizes[0]} to {sizes[-1]} ranks"
+    listed = ", ".join(map(str, sizes[:8])) + (" ..." if len(sizes) > 8 else "")
+    return f"{listed} rank{'s' * (listed != '1')}"
 
 
 def _sorted(reduce_ops: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
@@ -347,6 +454,10 @@ def _why_not(cell: Cell) -> Why:
     return Why.REFUSED if cell.reason else Why.UNDECLARED
 
 
+def _in_order(dtypes: frozenset[str]) -> list[str]:
+    return [dtype for dtype in DTYPES if dtype in dtypes]
+
+
 def _limit(what: str, cell: Cell, taken: Iterable[str]) -> str:
     text = f"{what} takes {', '.join(taken) or 'nothing'}"
     return f"{text} ({cell.reason})" if cell.reason else text
@@ -357,6 +468,8 @@ def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: A
     plain: dict[str, Any] = {"support": cell.support.value}
     if cell.reason:
         plain["reason"] = cell.reason
+    if cell.support is Support.CONDITIONAL and cell.how is not Support.NATIVE:
+        plain["how"] = cell.how.value
     because = hindrance(cell)
     plain["usable"] = bool(here) and not because
     if not plain["usable"]:
@@ -372,16 +485,6 @@ def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: A
     else:
         plain["dtypes"] = [d for d in DTYPES if d in cell.dtypes]
     return plain
-
-
-def _from_plain(plain: Mapping[str, Any]) -> Cell:
-    limits: dict[str, Any] = {}
-    if "reduce_ops" in plain:
-        limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
-    if "dtypes" in plain:
-        limits["dtypes"] = frozenset(plain["dtypes"])
-    held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
-    return Cell(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
 
 
 def _does() -> bool:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from rankwise.backends.capability import FEATURES, OPS, Answer, Capabilities, Cell, Device, Memo, Support, Why
+from rankwise.backends.capability import (
+    ANY_SIZE,
+    FEATURES,
+    OPS,
+    Answer,
+    Capabilities,
+    Cell,
+    Device,
+    Memo,
+    Support,
+    Why,
+    ranks_text,
+)
 from rankwise.backends.registry import registry
-from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, operation, reduce_op_name
+from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, needs_of, operation, reduce_op_name
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import DTYPES
 from rankwise.basics.reduce_op import ReduceOp
@@ -56,15 +69,37 @@ class CapabilityTable:
     def __hash__(self) -> int:
         return hash((self._names, tuple(self._tables)))
 
-    def supports(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> bool:
+    def supports(
+        self,
+        op: str,
+        device: Any,
+        dtype: Any = None,
+        reduce_op: Any = None,
+        *,
+        features: Iterable[str] = (),
+        size: int | None = None,
+    ) -> bool:
         """Return whether any of the backends would accept a call; see `Capabilities.supports`."""
-        return any(self.ask(op, device, dtype, reduce_op).values())
+        return any(self.ask(op, device, dtype, reduce_op, features=features, size=size).values())
 
-    def ask(self, op: str, device: Any, dtype: Any = None, reduce_op: Any = None) -> dict[str, Answer]:
-        """Return each backend's answer, with the reason of each "no"; see `Capabilities.ask`."""
-        operation(op), reduce_op_name(reduce_op), dtype_word(dtype)  # an error even if there is no backend
+    def ask(
+        self,
+        op: str,
+        device: Any,
+        dtype: Any = None,
+        reduce_op: Any = None,
+        *,
+        features: Iterable[str] = (),
+        size: int | None = None,
+    ) -> dict[str, Answer]:
+        """Return each backend's answer: how it would be done, or the reason of a "no"; see `Capabilities.ask`."""
+        _understood(op, dtype, reduce_op)
         kind = device_kind(device, self._kinds())
-        return {name: table.ask(op, kind, dtype, reduce_op) for name, table in self._tables.items()}
+        features = tuple(features)
+        return {
+            name: table.ask(op, kind, dtype, reduce_op, features=features, size=size)
+            for name, table in self._tables.items()
+        }
 
     def filter(
         self,
@@ -94,7 +129,7 @@ class CapabilityTable:
             tables = [self._of(backend)]
         if device is not None:
             kind = device_kind(device, self._kinds())
-            tables = [Capabilities(t.backend, {kind: t.devices[kind]}, t.here) for t in tables if kind in t.devices]
+            tables = [replace(t, devices={kind: t.devices[kind]}) for t in tables if kind in t.devices]
         names = [name for name in self._names if name in {operation(n) for n in (op, feature) if n is not None}]
         if op is None and feature is None:
             names = list(self._names)
@@ -113,7 +148,7 @@ class CapabilityTable:
         """
         pair = [self._of(name) for name in (one, other)]
         devices = list(dict.fromkeys(device for table in pair for device in table.devices))
-        both = [Capabilities(t.backend, {d: t.devices.get(d, Device({})) for d in devices}, t.here) for t in pair]
+        both = [replace(t, devices={d: t.devices.get(d, Device({})) for d in devices}) for t in pair]
         rows: list[dict[tuple[Any, ...], Any]] = [
             {
                 (row["device"], row["name"], row["reduce_op"]): (row["usable"], row["support"], row["dtypes"])
@@ -128,9 +163,10 @@ class CapabilityTable:
         """Return the table as plain data: backend, device, operation or feature, cell."""
         return {
             backend: {
-                device: {
-                    kind: {name: cell for name, cell in named.items() if name in self._names}
-                    for kind, named in cells.items()
+                device: cells
+                | {
+                    kind: {name: cell for name, cell in cells[kind].items() if name in self._names}
+                    for kind in ("ops", "features")
                 }
                 for device, cells in table.to_dict().items()
             }
@@ -163,9 +199,9 @@ class CapabilityTable:
                 "dtypes": tuple(dtypes),
             }
             for backend, devices in self.to_dict().items()
-            for device, kinds in devices.items()
-            for kind, named in kinds.items()
-            for name, cell in named.items()
+            for device, cells in devices.items()
+            for kind in ("ops", "features")
+            for name, cell in cells[kind].items()
             for reduction, dtypes in cell.get("reduce_ops", {None: cell.get("dtypes", ())}).items()
         ]
 
@@ -234,6 +270,7 @@ class CapabilityTable:
 
     def _notes(self) -> list[str]:
         notes = [f"[{i}] {reason}" for i, reason in enumerate(self._reasons(), 1)]
+        notes += [f"{t.backend}: groups of {ranks_text(t.sizes)}" for t in self if t.sizes != ANY_SIZE]
         for table, device in self._columns():
             ops = {op: table.cell(op, device) for op in self._names if op in OPS and op != "barrier"}
             for names, dtypes in _grouped({op: _moved(cell) for op, cell in ops.items() if _offered(cell)}):
@@ -274,77 +311,97 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
 
 
-#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and who answers.
-_found: dict[Any, tuple[object, float, Cell | None]] = {}
+#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and on which cells
+#: a "yes" depends, which is None for a "no".
+_found: dict[Any, tuple[object, float, list[Cell] | None]] = {}
 _MOST_FOUND = 4096
 #: After so long a question about no backend in particular notices one that was installed meanwhile.
 _NO_HOLDS_S = 1.0
 
 
-def supports(op: str, device: Any, dtype: Any = None, reduce_op: Any = None, backend: str | None = None) -> bool:
+def supports(
+    op: str,
+    device: Any,
+    dtype: Any = None,
+    reduce_op: Any = None,
+    backend: str | None = None,
+    *,
+    features: Iterable[str] = (),
+    size: int | None = None,
+) -> bool:
     """Return whether an installed backend, or the one named, would accept a call on this machine.
 
-    A backend that cannot run here accepts none. `capabilities().ask(...)` gives the reasons.
+    A backend that cannot run here accepts none. `capabilities().ask(...)` tells how a call would be done, or why not.
 
     Args:
-        op: An operation ("all_reduce") or feature ("any_source").
+        op: A public call ("all_gather_object"), operation ("all_reduce") or feature ("any_source").
         device: A kind of device ("cpu", "cuda"), with or without an index ("cuda:0"), a library's device, or an array.
         dtype: Anything NumPy takes for a dtype, or one of the table's names; None asks about any.
         reduce_op: A `ReduceOp` or its name; None asks about any.
         backend: Ask about this one only.
+        features: What the call needs besides, such as "async" for `async_op=True`.
+        size: How many ranks the group has; None asks about a group that is there.
 
     Returns:
         Whether it would.
 
     Raises:
-        ValueError: There is no such operation, feature, device, dtype or reduce op.
+        ValueError: There is no such call, operation, feature, device, dtype or reduce op.
         TypeError: `device` or `dtype` is something else.
         BackendNotFoundError: There is no backend of that name.
 
     Examples:
         >>> asked = "all_reduce", "cpu", np.float32, dist.ReduceOp.SUM
-        >>> dist.supports(*asked, backend="gloo")
+        >>> dist.supports(*asked, backend="gloo", features=("async",))
         True
     """
     with shortened:
-        return _remembered(op, device, dtype, reduce_op, backend)
+        reduction = reduce_op.name if type(reduce_op) is ReduceOp else reduce_op
+        return _remembered(op, device, dtype, reduction, backend, features, size)
 
 
-def _remembered(op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None) -> bool:
+def _remembered(*asked: Any) -> bool:
     """Tell whether a backend would accept a call, and remember it."""
-    key: Any = (op, device, dtype, reduce_op.name if type(reduce_op) is ReduceOp else reduce_op, backend)
+    key: Any = asked
     try:
         found = _found.get(key)
     except (TypeError, ValueError):  # an array is no key
         key = found = None
     if found is not None and found[0] is registry.generation:
-        cell = found[2]
-        if cell is None:
-            if backend is not None or monotonic() < found[1]:
+        _, until, depends = found
+        if depends is None:
+            if asked[4] is not None or monotonic() < until:
                 return False
-        elif cell.support is not Support.CONDITIONAL or cell.usable:
+        elif not depends or all(cell.usable for cell in depends):
             return True
     before = registry.generation
-    cell, lasts = _supported(op, device, dtype, reduce_op, backend)
+    depends, lasts = _supported(*asked)
     if lasts and key is not None and registry.generation is before:
         if len(_found) >= _MOST_FOUND:
             _found.clear()
-        _found[key] = before, monotonic() + _NO_HOLDS_S, cell
-    return cell is not None
+        _found[key] = before, monotonic() + _NO_HOLDS_S, depends
+    return depends is not None
 
 
-def _supported(op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None) -> tuple[Cell | None, bool]:
-    """Return the cell of the first backend that would accept a call, and whether that lasts: conditions change."""
+def _supported(
+    op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None, features: Iterable[str], size: int | None
+) -> tuple[list[Cell] | None, bool]:
+    """Return the conditions of the first backend that would accept a call, and whether that lasts."""
     require(backend=backend)
-    operation(op), reduce_op_name(reduce_op), dtype_word(dtype)  # an error even if there is no backend
+    _understood(op, dtype, reduce_op)
     lasts = True
-    kind = _kind(device) if backend is None else device
+    kind, features = _kind(device) if backend is None else device, tuple(features)
     for table in registry.tables() if backend is None else [registry.get(backend.lower()).capabilities]:
-        answer = table.ask(op, kind, dtype, reduce_op)
+        answer = table.ask(op, kind, dtype, reduce_op, features=features, size=size)
         if answer:
-            return table.cell(op, device_kind(kind, table.devices)), True
+            return table.conditions(op, device_kind(kind, table.devices), features), True
         lasts = lasts and answer.why is not Why.CONDITION
     return None, lasts
+
+
+def _understood(op: str, dtype: Any, reduce_op: Any) -> None:
+    """Raise `ValueError` or `TypeError` if a question cannot be understood, even if there is no backend."""
+    needs_of(op, reduce_op_name(reduce_op)), dtype_word(dtype)
 
 
 def _kind(device: Any) -> str:

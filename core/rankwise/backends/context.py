@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rankwise.basics.arguments import shown
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.errors import DistTimeoutError
 
@@ -42,7 +43,7 @@ class Context:
         device_index: Which device of its kind, where the program has said so.
         store: A key-value store whose keys only the group's members share; None where a backend's own runtime
             takes its place. It is promised while `create` runs; afterwards the rank that hosts it may leave.
-        options: `pg_options` as given by the program.
+        options: `pg_options` as given by the program; see `options_as`.
         secret: The job secret, if the program or the store has given one; else that of the process may be used.
         parent: The world's `Communicator` on the same backend, for a group that is made from it.
         look: Raises if a member has died meanwhile, or cannot make its communicator; for `create` to call now and then
@@ -63,6 +64,22 @@ class Context:
     parent: Any = None
     look: Callable[[], None] = _look
     deadline: Deadline = _NEVER
+
+    def options_as(self, kind: type[_T]) -> _T:
+        """Return the options as one of a kind, which is made by itself where the program has given none.
+
+        Args:
+            kind: A class, such as a frozen dataclass; `type(None)` of a backend that has no options.
+
+        Raises:
+            TypeError: The program has given something else.
+        """
+        if self.options is None:
+            return kind()
+        if isinstance(self.options, kind):
+            return self.options
+        wanted = "None" if kind is type(None) else f"a {kind.__module__}.{kind.__qualname__}"
+        raise TypeError(f"group {self.name!r}: pg_options must be {wanted}, not {shown(self.options)}")
 
     def fetch(self, key: str, peer: int) -> bytes:
         """Return what another member sets in the group's store, once it has; see `wait`."""

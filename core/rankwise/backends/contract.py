@@ -5,7 +5,7 @@ It overrides `algorithm`, or `run` of `Communicator`, for what its library does 
 its capability table.
 
 Backends never check arguments, never translate ranks and never look at globals. They get group ranks, and arrays
-that are exactly `numpy.ndarray` or `cupy.ndarray`, C-contiguous, writable where they are written to, of a dtype
+that are exactly `numpy.ndarray` or a device's, C-contiguous, writable where they are written to, of a dtype
 that the backend has declared.
 """
 

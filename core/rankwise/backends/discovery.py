@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -15,6 +17,7 @@ __all__ = [
     "all_points",
     "described",
     "names_seen",
+    "owners",
     "points_of",
     "quickly",
     "run_plugin",
@@ -38,6 +41,21 @@ def points_of(name: str) -> list[Point]:
     points = [point for point in entry_points.installed(ENTRY_POINT_GROUP, name) if point.name == name]
     names_seen.update(point.name for point in points)
     return points
+
+
+def owners() -> dict[str, list[str]]:
+    """Return the distributions and versions that bring each installed backend, by a quick look if that shows all."""
+    found: dict[str, list[str]] = {}
+    shows_all = not any(os.path.isfile(folder) for folder in sys.path)  # there is nothing in zip files
+    pairs = (
+        ((name, owner) for name, _, owner in entry_points.declared_by(ENTRY_POINT_GROUP))
+        if shows_all
+        else ((point.name, point.owner) for point in all_points())
+    )
+    for name, owner in pairs:
+        found.setdefault(name, []).append(owner)
+    names_seen.update(found)
+    return found
 
 
 def quickly(name: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,6 +23,7 @@ from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.validation import checked, checked_availability, checked_runtime
+from rankwise.backends.vocabulary import DECLARED_DEVICES
 from rankwise.basics import entry_points
 from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
@@ -100,18 +101,22 @@ class Registry:
                     self.generation = object()
         return spec
 
-    def installed(self) -> Iterator[BackendSpec]:
-        """Yield every backend that loads; the broken ones are told by `problem`."""
-        for name in self.names():
-            if self.problem(name) is None:
-                yield self.get(name)
-
     def tables(self) -> Iterator[Capabilities]:
-        """Yield the capability table of every backend that loads: first those that are loaded, then our own."""
-        early = (*self._in_process, *self._loaded, *KNOWN)
-        for name in sorted(self.names(), key=lambda name: (early.index(name) if name in early else len(early), name)):
+        """Yield the capability table of every backend that can be used: first those that are loaded, then our own.
+
+        No other is imported into the program: rankwise-launch asks the rest, each in a process of its own. Without it
+        they have no table here, unless the program names them.
+        """
+        found = discovery.owners()
+        early = list(dict.fromkeys((*self._in_process, *self._loaded, *KNOWN)))
+        own = [name for name in early if name in self._in_process or name in self._loaded or _is_ours(name, found)]
+        for name in own:
             if self.problem(name) is None:
                 yield self.get(name).capabilities
+        others = {name: " and ".join(owners) for name, owners in sorted(found.items()) if name not in own}
+        if others:
+            with suppress(PluginError):
+                yield from entry_points.part("answers", "rankwise-launch")(others)
 
     def others(self) -> Others:
         """Return what can be told of the backends without loading or probing any."""
@@ -241,7 +246,8 @@ class Registry:
         self.generation = object()
 
     def _bound(self, spec: BackendSpec) -> BackendSpec:
-        """Let a table know whether its backend can run here."""
+        """Let a table know whether its backend can run here, and questions which devices it knows."""
+        DECLARED_DEVICES.update(spec.capabilities.devices)
         return replace(spec, capabilities=replace(spec.capabilities, here=lambda: self._here(spec.name)))
 
     def _origin(self, name: str) -> str:
@@ -283,6 +289,10 @@ class Registry:
             near = difflib.get_close_matches(name, [*names, *KNOWN], n=1)
             parts += [f"did you mean {near[0]!r}?"] if near else []
         return "; ".join(parts + ([remedy] if remedy else [])), remedy
+
+
+def _is_ours(name: str, owners: Mapping[str, list[str]]) -> bool:
+    return [owner.rpartition(" ")[0] for owner in owners.get(name, ())] == [KNOWN.get(name)]
 
 
 def _setting(name: str) -> str:

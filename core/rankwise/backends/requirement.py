@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.backends.capability import Answer, Capabilities, Cell, Support, Why
-from rankwise.backends.vocabulary import FEATURES, REDUCTIONS, dtype_word, reduce_op_name
+from rankwise.backends.capability import Answer, Capabilities, Cell, Support, Why, ranks_text
+from rankwise.backends.vocabulary import FEATURES, REDUCTIONS, dtype_word, needs_of, reduce_op_name
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 
-__all__ = ["Others", "require", "require_feature"]
+__all__ = ["Others", "require", "require_call", "require_feature", "require_size"]
 
 
 class Others(NamedTuple):
@@ -76,6 +76,30 @@ def require_feature(table: Capabilities, feature: str, device: str, op: str, oth
         raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell)}; {elsewhere(feature)}")
 
 
+def require_call(table: Capabilities, call: str, device: str, others: Callable[[], Others]) -> None:
+    """Raise `UnsupportedOperationError` unless `table` has all that a call needs which is put together of others.
+
+    So all ranks are refused alike, and before anything is sent.
+    """
+    needs = needs_of(call)
+    for name in needs.names:
+        if name in FEATURES:
+            require_feature(table, name, device, call, others)
+            continue
+        try:
+            require(table, name, device, np.dtype(needs.dtype), None, others)
+        except UnsupportedOperationError as error:
+            raise UnsupportedOperationError(f"{call}: {error}") from None
+
+
+def require_size(table: Capabilities, size: int, devices: Iterable[str], others: Callable[[], Others]) -> None:
+    """Raise `UnsupportedOperationError` unless the backend that serves these devices makes groups of this size."""
+    if size not in table.sizes:
+        elsewhere = _elsewhere(table.backend, others(), lambda other: other.for_group(size, devices))
+        makes = f"backend {table.backend!r} makes groups of {ranks_text(table.sizes)}, not of {size}"
+        raise UnsupportedOperationError(f"{makes}; {elsewhere('')}")
+
+
 def _rounds(reduction: str | None, dtype: str | None) -> bool:
     return reduction == "AVG" and dtype in REDUCTIONS["BAND"]
 
@@ -100,7 +124,7 @@ def _elsewhere(refused: str, others: Others, ask: Callable[[Capabilities], Answe
     def text(op: str) -> str:
         parts = [f"backends that could: {', '.join(could)}"] if could else []
         if unasked:
-            parts.append(f"`rankwise backends --op {op}` asks {', '.join(unasked)}")
+            parts.append(f"`rankwise backends{f' --op {op}' if op else ''}` asks {', '.join(unasked)}")
         elif not could:
             parts.append("no installed backend could")
         return "; ".join([*parts, *need])

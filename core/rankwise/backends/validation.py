@@ -13,7 +13,7 @@ from rankwise.backends.capability import Availability, Capabilities, Cell, Devic
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
-from rankwise.backends.vocabulary import DEVICES, EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
+from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
 from rankwise.basics.arguments import is_integer
 from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series
@@ -132,10 +132,18 @@ def _table(name: str, table: Any) -> Capabilities:
         devices[kind] = Device(
             _cells(f"{where}.ops", device.ops, OPS),
             _cells(f"{where}.features", device.features, FEATURES),
+            here_only=bool(device.here_only),
         )
     if not devices:
-        raise PluginFault(f"capabilities.devices is empty; there must be a Device for one kind, such as {DEVICES[0]!r}")
-    return Capabilities(name, devices)
+        raise PluginFault("capabilities.devices is empty; there must be a Device for one kind, such as 'cpu'")
+    return Capabilities(name, devices, _sizes(table.sizes))
+
+
+def _sizes(sizes: Any) -> range:
+    of_kind("capabilities.sizes", sizes, range)
+    if not sizes or min(sizes[0], sizes[-1]) < 1:
+        raise PluginFault(f"capabilities.sizes is {sizes!r}, but must be sizes of groups, from 1 on")
+    return range(sizes.start, sizes.stop, sizes.step)
 
 
 def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
@@ -149,8 +157,8 @@ def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
 
 def _cell(where: str, cell: Any) -> Cell:
     of_kind(where, cell, Cell)
-    if not isinstance(cell.support, Support):
-        raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support")
+    if not isinstance(cell.support, Support) or cell.support is Support.STAGED:
+        raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support that tables declare")
     if cell.support is Support.CONDITIONAL:
         _callable(f"{where}.holds", cell.holds)
         if not cell.reason:
@@ -165,7 +173,14 @@ def _cell(where: str, cell: Any) -> Cell:
         _dtypes(f"{where}.dtypes", cell.dtypes),
         {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
         cell.holds,
+        _way(f"{where}.how", cell.how),
     )
+
+
+def _way(where: str, how: Any) -> Support:
+    if how not in (Support.NATIVE, Support.STAGED, Support.DERIVED):
+        raise PluginFault(f"{where} is {how!r}, but must be Support.NATIVE, STAGED or DERIVED")
+    return Support(how)
 
 
 def _dtypes(where: str, names: Any) -> frozenset[str]:

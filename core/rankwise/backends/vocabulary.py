@@ -10,28 +10,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankwise.basics import reduce_op as reduce_ops
 from rankwise.basics.arguments import shown
 from rankwise.basics.arrays import DTYPES, dtype_name
+from rankwise.basics.devices import device_names, kind_of
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.call import OPERATIONS
 
 __all__ = [
+    "CALLS",
     "COLLECTIVES",
+    "DECLARED_DEVICES",
     "DEVICES",
     "EVERY_DTYPE",
     "FEATURES",
     "OPS",
+    "Needs",
     "POINT_TO_POINT",
     "REDUCING",
     "REDUCTIONS",
     "device_kind",
     "dtype_word",
     "nearest",
+    "needs_of",
     "operation",
     "reduce_op_name",
 ]
@@ -54,16 +59,65 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "timeout": "each call may have its own time-out, and ends at it",
         "abort": "a blocked call is ended from another thread",
         "mismatch": "ranks that disagree about a collective all get the same error",
-        "split": "subgroups are made from the parent's connections",
+        "split": "`split_group` makes groups; native: from the parent's connections",
         "shrink": "survivors of a dead rank can form a smaller group",
     }
 )
 
-#: Kinds of devices that have a name in torch or DLPack, whether or not a backend here serves them.
+#: Features that the core has for every backend, which may have ways of its own for them.
+OF_THE_CORE = frozenset({"split"})
+
+
+class Needs(NamedTuple):
+    """What a public call needs of a backend's table.
+
+    Attributes:
+        names: Operations and features.
+        dtype: Of what dtype the arrays are that it moves; "" if the caller's.
+    """
+
+    names: tuple[str, ...] = ()
+    dtype: str = ""
+
+
+def _objects(*ops: str) -> Needs:
+    return Needs(ops, "uint8")
+
+
+#: What each public call needs that is not called as its operation. Calls are refused by it, and questions answered.
+CALLS: Mapping[str, Needs] = MappingProxyType(
+    {
+        **{f"all_gather_{form}": Needs(("all_gather",)) for form in ("single", "into_tensor", "coalesced", "multigpu")},
+        **{f"reduce_scatter_{form}": Needs(("reduce_scatter",)) for form in ("single", "tensor", "multigpu")},
+        **{f"all_reduce_{form}": Needs(("all_reduce",)) for form in ("coalesced", "multigpu")},
+        **{f"{op}_multigpu": Needs((op,)) for op in ("broadcast", "reduce")},
+        "all_to_all_single": Needs(("all_to_all",)),
+        "monitored_barrier": Needs(("barrier",)),
+        "coalescing": Needs(),
+        "isend": Needs(("send",)),
+        "irecv": Needs(("recv",)),
+        "batch_isend_irecv": Needs(("send", "recv")),
+        "all_gather_object": _objects("all_gather"),
+        "gather_object": _objects("all_gather", "gather"),
+        "broadcast_object_list": _objects("broadcast"),
+        "scatter_object_list": _objects("scatter"),
+        "send_object_list": _objects("send"),
+        "recv_object_list": _objects("recv"),
+        **dict.fromkeys(("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration"), Needs()),
+        **dict.fromkeys(("abort_process_group", "destroy_process_group"), Needs()),
+        "split_group": Needs(("split",)),
+        "shrink_group": Needs(("shrink",)),
+    }
+)
+
+#: Kinds of devices that programs know by name, whether or not anything here brings or serves them.
 DEVICES = (
     *("cpu", "cuda", "hip", "hpu", "ipu", "maia", "meta", "metal", "mps", "mtia", "npu", "oneapi"),
     *("opencl", "rocm", "tpu", "vulkan", "webgpu", "xla", "xpu"),
 )
+
+#: What backends have declared so far besides.
+DECLARED_DEVICES: set[str] = set()
 
 EVERY_DTYPE = frozenset(DTYPES)
 
@@ -84,8 +138,6 @@ class _Reductions(Mapping[str, frozenset[str]]):
 #: Where each reduce op is defined.
 REDUCTIONS: Mapping[str, frozenset[str]] = _Reductions()
 
-_DLPACK = {1: "cpu", 2: "cuda", 3: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda", 14: "oneapi"}
-
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that names the nearest of the known words, or lists them all if none is near."""
@@ -104,6 +156,23 @@ def operation(op: Any) -> str:
     raise ValueError(f"no such operation or feature: {shown(op)}; {nearest(str(op), (*OPS, *FEATURES))}")
 
 
+def needs_of(call: Any, reduce_op: str | None = None) -> Needs:
+    """Return what a public call needs; an operation or feature needs itself.
+
+    Raises:
+        ValueError: There is no such call, operation or feature, or it takes no reduce op and one is given.
+    """
+    needs = CALLS.get(call) if isinstance(call, str) else None
+    if needs is None:
+        if not (isinstance(call, str) and (call in OPS or call in FEATURES)):
+            near = nearest(str(call), (*OPS, *FEATURES, *CALLS))
+            raise ValueError(f"no such operation or feature, and no such call: {shown(call)}; {near}")
+        needs = Needs((call,))
+    if reduce_op is not None and REDUCING.isdisjoint(needs.names):
+        raise ValueError(f"{call} has no reduce op; {', '.join(sorted(REDUCING))} have")
+    return needs
+
+
 def reduce_op_name(reduce_op: Any) -> str | None:
     """Return the name of a reduce op given as `ReduceOp` or as a name."""
     if reduce_op is None:
@@ -115,11 +184,12 @@ def reduce_op_name(reduce_op: Any) -> str | None:
 
 
 def dtype_word(dtype: Any) -> str | None:
-    """Return the tables' name of a dtype given as that name, as anything NumPy takes for one, or as torch's own."""
+    """Return the tables' name of a dtype given as that name, as anything NumPy takes for one, or as a library's own."""
     if dtype is None:
         return None
-    if type(dtype).__module__.partition(".")[0] == "torch":
-        dtype = str(dtype).removeprefix("torch.")
+    library = type(dtype).__module__.partition(".")[0]
+    if library not in ("builtins", "numpy") and str(dtype).startswith(f"{library}."):  # as torch.float32 is called
+        dtype = str(dtype).removeprefix(f"{library}.")
     try:
         return _dtype_word(dtype)
     except TypeError:  # it cannot be hashed, or is no dtype
@@ -142,7 +212,7 @@ def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
 
     Args:
         device: The device.
-        declared: Kinds that there are beside those that everybody knows.
+        declared: Kinds that there are beside those that everybody knows, and those that backends have declared.
 
     Raises:
         ValueError: There is no such kind.
@@ -150,20 +220,22 @@ def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
     if not isinstance(device, str):
         return _kind_of_object(device)
     kind, colon, index = device.partition(":")
-    if (kind in DEVICES or kind in declared) and (index.isdecimal() if colon else True):
+    is_spelt = not colon or index.isdecimal()
+    if is_spelt and (kind in DEVICES or kind in declared or kind in DECLARED_DEVICES or kind in device_names()):
         return kind
-    raise ValueError(f"no such device: {shown(device)}; {nearest(kind, dict.fromkeys((*declared, *DEVICES)))}")
+    known = (*declared, *DECLARED_DEVICES, *device_names(), *DEVICES)
+    raise ValueError(f"no such device: {shown(device)}; {nearest(kind, known)}")
 
 
 def _kind_of_object(value: Any) -> str:
+    if (found := kind_of(value)) is not None:
+        return found.name  # an array, or a library's own device
     if isinstance(value, np.ndarray):
         return "cpu"
-    if hasattr(value, "__cuda_array_interface__") or type(value).__module__.partition(".")[0] == "cupy":
-        return "cuda"  # an array, or CuPy's own device
     if isinstance(kind := getattr(value, "type", None), str):
-        return device_kind(kind, (kind,))  # a device of torch
+        return device_kind(kind, (kind,))  # a device as torch has them
     if callable(ask := getattr(value, "__dlpack_device__", None)):
-        return _DLPACK.get(int(ask()[0]), "unknown")
+        return "cpu" if int(ask()[0]) == 1 else "unknown"
     if hasattr(value, "__array_interface__"):
         return "cpu"
     raise TypeError(f"{shown(value)} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")

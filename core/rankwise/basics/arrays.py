@@ -1,8 +1,7 @@
-"""Arrays as backends see them: exactly `numpy.ndarray` or `cupy.ndarray`, sharing the caller's memory.
+"""Arrays as backends see them: exactly `numpy.ndarray`, or an array of a device, sharing the caller's memory.
 
 An object that shares its memory by a protocol is taken without a copy, and without importing the library that it comes
-from: `__array_interface__`, DLPack, `__cuda_array_interface__`, the buffer protocol. CuPy is imported only for an
-object that says it lies on a CUDA device.
+from: `__array_interface__`, DLPack, the buffer protocol, and what kinds of devices bring (see `devices`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from rankwise.basics.devices import on_device_of
+from rankwise.basics.devices import kind_of, kind_of_type, not_brought, on_device_of, raw
 from rankwise.basics.tracebacks import shorten
 from rankwise.basics.words import with_article
 
@@ -46,7 +45,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: A `numpy.ndarray` or a `cupy.ndarray`; CuPy has no types to import where it is not installed.
+#: A `numpy.ndarray`, or an array of a device, whose library need not be there for types.
 Array: TypeAlias = Any
 
 if TYPE_CHECKING:
@@ -59,6 +58,13 @@ if TYPE_CHECKING:
         @property
         def __cuda_array_interface__(self) -> Any: ...
 
+    class _OfDevice(Protocol):
+        @property
+        def dtype(self) -> np.dtype[Any]: ...
+        @property
+        def itemsize(self) -> int: ...
+        def __len__(self) -> int: ...
+
     class _HasDLPack(Protocol):
         def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
         def __dlpack_device__(self) -> Any: ...
@@ -68,7 +74,9 @@ if TYPE_CHECKING:
         def format(self) -> str: ...
         def tocsr(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    AnyArray: TypeAlias = np.ndarray[Any, Any] | _HasArrayInterface | _HasCudaArrayInterface | _HasDLPack | Buffer
+    AnyArray: TypeAlias = (
+        np.ndarray[Any, Any] | _HasArrayInterface | _HasCudaArrayInterface | _HasDLPack | _OfDevice | Buffer
+    )
     """What the calls take for an array: whatever shares its memory, but neither a list nor a number."""
     SparseArray: TypeAlias = _HasFormat
     """What `all_reduce` takes besides: a sparse array or matrix of scipy, or `rankwise.backends.Coordinates`."""
@@ -86,7 +94,8 @@ DTYPES = (
     *("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e4m3b11fnuz"),
 )
 
-_DLPACK_CPU, _DLPACK_CUDA = 1, (2, 13)
+#: What else of this project takes another library's arrays, when a program asks for it.
+_BRIDGES = ("rankwise_torch",)
 #: For each type that a library has registered, what makes an array of its objects, and what is told of writes to them.
 _converters: dict[type, Callable[[Any], Array]] = {}
 _writes: dict[type, Callable[[Any], object]] = {}
@@ -134,12 +143,12 @@ def register_array_type(
 
     Args:
         kind: The type; its subclasses are not included.
-        convert: Returns a `numpy.ndarray` or `cupy.ndarray` that shares an object's memory, and keeps that alive for as
-            long as it lives itself, or raises a `TypeError` that says why it cannot.
+        convert: Returns a `numpy.ndarray`, or an array of a device, that shares an object's memory, and keeps that
+            alive for as long as it lives itself, or raises a `TypeError` that says why it cannot.
         written: Called with each object that a call is about to write to.
 
     Raises:
-        ValueError: The type is one of NumPy's or CuPy's own arrays.
+        ValueError: The type is one of NumPy's own arrays, or of a device's.
 
     Examples:
         >>> class Column:
@@ -152,7 +161,8 @@ def register_array_type(
         >>> dist.destroy_process_group()
     """
     try:
-        if issubclass(kind, np.ndarray) or kind.__module__.partition(".")[0] == "cupy":
+        known: Any = kind  # which can be hashed
+        if issubclass(kind, np.ndarray) or kind_of_type(known) is not None:
             raise ValueError(f"register_array_type: {kind.__qualname__} is an array already")
         _converters[kind] = convert
         if written is not None:
@@ -163,8 +173,9 @@ def register_array_type(
 
 
 def device_of(array: Array) -> str:
-    """Return the kind of device that an array from `as_array` lies on: "cpu" or "cuda"."""
-    return "cpu" if type(array) is np.ndarray else "cuda"
+    """Return the kind of device that an array from `as_array` lies on: "cpu", or as a plugin calls its own."""
+    kind = kind_of(array)
+    return "cpu" if kind is None else kind.name
 
 
 def as_bytes(array: Array) -> memoryview:
@@ -176,22 +187,15 @@ def as_bytes(array: Array) -> memoryview:
 def as_copy(array: Array) -> Array:
     """Return a C-contiguous copy of an array, where it lies, with all its bytes.
 
-    NumPy's own copies leave out what lies between fields, and CuPy's are on the current device.
+    NumPy's own copies leave out what lies between fields.
     """
-    if array.dtype.names is None:
+    kind = kind_of(array)
+    if kind is not None:
         with on_device_of(array):
-            return array.copy(order="C")
+            return kind.copy(array)
+    if array.dtype.names is None:
+        return array.copy(order="C")
     return array.view(np.dtype((np.void, array.dtype.itemsize))).copy(order="C").view(array.dtype)
-
-
-def raw(array: Array) -> Array:
-    """Return the memory of a C-contiguous array as a flat array of bytes, of which NumPy changes none on the way.
-
-    Whatever looks at values may change them: `numpy.concatenate` makes byte orders native, and assignments between
-    structures leave out what lies between their fields.
-    """
-    flat = array.reshape(-1)
-    return flat.view(np.uint8) if array.dtype.itemsize else np.empty_like(flat, np.uint8, shape=(0,))
 
 
 @dataclass(slots=True, eq=False)
@@ -254,8 +258,9 @@ def _refuse_copies(value: Any) -> None:
 
 def _remedy(value: Any) -> str:
     """Return what a program can do with an object of another library; "" where nothing is known."""
-    if type(value).__module__.partition(".")[0] == "torch":
-        return "; with `import rankwise_torch; rankwise_torch.install()` tensors of every dtype are taken"
+    library = type(value).__module__.partition(".")[0]
+    if (bridge := f"rankwise_{library}") in _BRIDGES:
+        return f"; with `import {bridge}; {bridge}.install()` tensors of every dtype are taken"
     for name in ("to_numpy()", "values"):  # of pandas, polars and pyarrow; of xarray
         if hasattr(value, name.removesuffix("()")):
             return f"; pass its .{name}, and for an output put the result back"
@@ -263,10 +268,9 @@ def _remedy(value: Any) -> str:
 
 
 def _shared(value: Any) -> Array | None:
-    if type(value).__module__.partition(".")[0] == "cupy":
-        return value
-    if hasattr(value, "__cuda_array_interface__"):
-        return _cupy(value).asarray(value)
+    kind = kind_of(value)
+    if kind is not None:
+        return kind.share(value)
     if hasattr(value, "__array_interface__"):
         return np.asarray(value)
     if hasattr(value, "__dlpack_device__"):
@@ -278,11 +282,9 @@ def _shared(value: Any) -> Array | None:
 
 
 def _from_dlpack(value: Any) -> Array:
-    kind = int(value.__dlpack_device__()[0])
-    if kind in _DLPACK_CUDA:
-        return _cupy(value).from_dlpack(value)
-    if kind != _DLPACK_CPU:
-        raise TypeError(f"it lies on a device that is neither CPU nor CUDA (DLPack device type {kind})")
+    number = int(value.__dlpack_device__()[0])
+    if number != 1:
+        raise TypeError(f"it lies on a device of DLPack's type {number}, which {not_brought()}")
     array = np.from_dlpack(value)
     if not array.flags.writeable and hasattr(value, "__array__"):
         # Old capsules cannot say whether they may be written, and NumPy then takes them as read-only.
@@ -290,14 +292,6 @@ def _from_dlpack(value: Any) -> Array:
         if other.flags.writeable and np.shares_memory(array, other):
             return other
     return array
-
-
-def _cupy(value: Any) -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise TypeError(f"it lies on a CUDA device, which needs CuPy: {error}") from error
-    return cupy
 
 
 def _type_name(value: Any) -> str:

@@ -32,11 +32,13 @@ def ring(bells: list[threading.Lock]) -> None:
 
     Each is forgotten once it has been rung: where an interrupt comes in between, the next who rings finds it.
     """
-    while bells:
-        bell = bells[-1]
+    for bell in tuple(bells):
         if bell.locked():
-            bell.release()
-        if bell in bells:  # not so if a signal handler has rung meanwhile
+            try:
+                bell.release()
+            except RuntimeError:  # a signal handler has rung it meanwhile
+                continue
+        if bell in bells:
             bells.remove(bell)
 
 

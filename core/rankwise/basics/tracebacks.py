@@ -25,6 +25,7 @@ __all__ = [
     "is_skipped",
     "known_inside",
     "known_outside",
+    "libraries",
     "modules",
     "shorten",
     "shortened",
@@ -34,8 +35,8 @@ __all__ = [
 
 _Error = TypeVar("_Error", bound=BaseException)
 
-#: What stands between the call and its error without being of interest to the caller.
-_LIBRARIES = {"cupy", "cupy_backends", "mpi4py", "msgpack", "numpy", "pluggy", "zmq", *sys.stdlib_module_names}
+#: What stands between the call and its error without being of interest to the caller; devices add their own.
+libraries = {"mpi4py", "msgpack", "numpy", "pluggy", "zmq", *sys.stdlib_module_names}
 
 
 def shorten(error: BaseException) -> None:
@@ -113,7 +114,7 @@ def _reasons(error: BaseException) -> Iterator[tuple[BaseException, BaseExceptio
 
 def has_foreign(trace: TracebackType) -> bool:
     """Tell whether a frame is neither of this package nor of the libraries that it uses."""
-    return not all(_is_ours(module) or module in _LIBRARIES for module in _packages(trace))
+    return not all(_is_ours(module) or module in libraries for module in _packages(trace))
 
 
 def modules(trace: TracebackType | None) -> Iterator[str]:

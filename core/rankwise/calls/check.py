@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arguments import is_integer, require, shown
-from rankwise.basics.arrays import Array, Coordinates, as_array, as_copy, is_sparse, tell_of_write
+from rankwise.basics.arrays import Array, Coordinates, as_array, as_copy, device_of, is_sparse, tell_of_write
+from rankwise.basics.devices import kind_of
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
@@ -91,7 +92,10 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     """Return `value` as a C-contiguous array that is only read; one that is not contiguous is copied."""
     array = value if type(value) is np.ndarray else _shared(group, op, name, value)
     # ascontiguousarray would make a 0-d array 1-d, but a 0-d array is always contiguous.
-    return array if array.flags.c_contiguous else as_copy(array)
+    try:
+        return array if array.flags.c_contiguous else as_copy(array)
+    except BufferError as error:
+        raise ValueError(f"{_where(group, op, name)} {error}") from None
 
 
 def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:
@@ -333,7 +337,7 @@ def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
 
 
 def _kind(array: Array) -> str:
-    return f"{array.dtype} on {'cpu' if type(array) is np.ndarray else 'cuda'}"
+    return f"{array.dtype} on {device_of(array)}"
 
 
 def _where(group: ProcessGroup, op: str, name: str) -> str:
@@ -375,7 +379,8 @@ def touch(a: Array, b: Array) -> bool:
 
 def span(array: Array) -> tuple[int, int]:
     """Return where an array begins and ends."""
-    begin = array.ctypes.data if type(array) is np.ndarray else array.data.ptr
+    kind = kind_of(array)
+    begin = array.ctypes.data if kind is None else kind.address(array)
     return begin, begin + array.nbytes
 
 

@@ -120,6 +120,7 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
 
     Raises:
         RuntimeError: This thread has a block open on the group already.
+        UnsupportedOperationError: `async_ops` is given, and a backend of the group makes no progress meanwhile.
 
     Examples:
         >>> a, b = np.ones(2), np.ones(3)
@@ -130,7 +131,15 @@ def coalescing(group: GroupLike = None, device: Any = None, async_ops: bool = Fa
         (array([2., 2.]), array([2., 2., 2.]))
     """
     with shortened:
-        return Coalesced(resolve(group, "coalescing"), async_ops)
+        pg = resolve(group, "coalescing")
+        if pg is not None and async_ops:
+            _require_async(pg, "coalescing")
+        return Coalesced(pg, async_ops)
+
+
+def _require_async(group: ProcessGroup, op: str) -> None:
+    for device in group.config.device_backend_map:
+        group.require_feature("async", device, op)
 
 
 def all_reduce_coalesced(
@@ -164,6 +173,8 @@ def all_reduce_coalesced(
         if not async_op and pg.shortcuts.all_reduce_coalesced(tensors, op, None):
             return None
         require(tensors=tensors)
+        if async_op:
+            _require_async(pg, "all_reduce_coalesced")
         check.any_reduce_op(pg, "all_reduce_coalesced", op)
         given = list(tensors)
         arrays = None if get_ident() in pg.collected else _small_ones(pg, given)
@@ -174,7 +185,7 @@ def all_reduce_coalesced(
             work = lane.run(call, *terms(pg, flat, "all_reduce", async_op, None))
             filled = CombinedWork([work], after=lambda: unpack(flat, arrays))
             return finish(pg, put_back(filled, given, arrays), given, async_op, given)
-        with coalescing(group, async_ops=True) as block:
+        with Coalesced(pg, async_ops=True) as block:
             for tensor in given:
                 all_reduce(tensor, op, group)
         return _ended(block, given, async_op)
@@ -218,10 +229,12 @@ def all_gather_coalesced(
         if (pg := resolve(group, "all_gather_coalesced")) is None:
             return None
         require(output_tensor_lists=output_tensor_lists, input_tensor_list=input_tensor_list)
+        if async_op:
+            _require_async(pg, "all_gather_coalesced")
         if len(output_tensor_lists) != len(input_tensor_list):
             lists, inputs = len(output_tensor_lists), len(input_tensor_list)
             raise ValueError(f"output_tensor_lists holds {lists} lists, but input_tensor_list {inputs} arrays")
-        with coalescing(group, async_ops=True) as block:
+        with Coalesced(pg, async_ops=True) as block:
             for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
                 all_gather(outputs, tensor, group)
         return _ended(block, list(output_tensor_lists), async_op)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arrays import AnyArray, Array
-from rankwise.basics.devices import assign, near, on_device_of, synchronize
+from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
@@ -198,8 +198,7 @@ def all_gather_multigpu(
         ]
         check.apart(pg, name, "output_tensor_lists", list(chain(*lists)))
         mine = _stacked(ins)
-        with on_device_of(mine):
-            rows = np.empty_like(mine, shape=(pg.size() * len(ins), ins[0].size))
+        rows = empty_like(mine, (pg.size() * len(ins), ins[0].size))
         call = Call("all_gather", mine, outs=list(rows.reshape(pg.size(), mine.size)))
         return _run(
             pg, call, async_op, output_tensor_lists, lambda: chain(*[zip(outs, rows, strict=True) for outs in lists])
@@ -253,8 +252,7 @@ def reduce_scatter_multigpu(
             wanted = f"one for each of {len(outs)} outputs"
             raise ValueError(f"input_tensor_lists holds {len(lists)} lists, but must hold {wanted}")
         total = _reduced(pg, "reduce_scatter", op, [_stacked(ins) for ins in lists])
-        with on_device_of(total):
-            mine = np.empty_like(total, shape=(len(outs), outs[0].size))
+        mine = empty_like(total, (len(outs), outs[0].size))
         call = Call("reduce_scatter", mine, op.base, ins=list(total.reshape(pg.size(), mine.size)))
         return _run(
             pg, call, async_op, output_tensor_list, lambda: zip(outs, _finished(op, mine, len(lists[0])), strict=True)
@@ -281,7 +279,7 @@ def _run(
 def _stacked(arrays: list[Array]) -> Array:
     """Return the arrays one after the other, on the device of the first."""
     with on_device_of(arrays[0]):
-        return np.concatenate([near(array.reshape(-1), arrays[0]) for array in arrays])
+        return near(np.concatenate([computable(near(array.reshape(-1), arrays[0])) for array in arrays]), arrays[0])
 
 
 def _reduced(pg: ProcessGroup, op: str, reduce_op: ReduceOp, arrays: list[Array]) -> Array:
@@ -289,17 +287,18 @@ def _reduced(pg: ProcessGroup, op: str, reduce_op: ReduceOp, arrays: list[Array]
     checked = check.reduce_op(pg, f"{op}_multigpu", reduce_op, arrays[0])
     pg.lane(arrays[0], op, checked)  # refused by the dtype that the caller gave
     with on_device_of(arrays[0]):
-        total = reduce_op.accumulator(arrays[0])
+        total = reduce_op.accumulator(computable(arrays[0]))
         for array in arrays[1:]:
-            reduce_op.combine(total, reduce_op.accumulator(near(array, total)))
+            reduce_op.combine(total, reduce_op.accumulator(computable(near(array, arrays[0]))))
         if reduce_op.name == "AVG" and op != "reduce_scatter":
             # Ranks may have different numbers of arrays; how many there are in all comes along as one more element.
             total = np.concatenate([total, np.full_like(total, len(arrays), shape=1)])
-        return total
+        return near(total, arrays[0])
 
 
 def _finished(op: ReduceOp, total: Array, count: int = 0) -> Array:
     """Return what `count` arrays are reduced to; where that is not known, the last element of an average says it."""
+    total = computable(total)
     with on_device_of(total):
         if op.name == "AVG" and not count:
             total, count = total[:-1], int(total[-1].real)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import Array
-from rankwise.basics.devices import on_device_of
+from rankwise.basics.devices import DeviceKind, device_kind_named, placed, to_host
 from rankwise.calls.calling import failed
 from rankwise.calls.collectives import broadcast, gather, scatter
 from rankwise.calls.exchanges import all_gather
@@ -354,6 +354,8 @@ def _group(group: GroupLike, op: str) -> ProcessGroup | None:
     pg = resolve(group, op)
     if pg is not None and get_ident() in pg.collected:
         raise RuntimeError(f"{op}: object collectives cannot be coalesced; they need the lengths first")
+    if pg is not None:
+        pg.require_call(op, _device(pg))
     return pg
 
 
@@ -362,7 +364,7 @@ def _pack(pg: ProcessGroup, obj: Any, pickle: bool) -> Array:
 
 
 def _unpack(data: Array, pickle: bool, sender: int) -> Any:
-    raw = memoryview(_on_host(data))
+    raw = memoryview(to_host(data))
     if len(raw) == 0 or raw[0] != _PICKLE_MARK:
         try:
             return decode(raw)
@@ -395,17 +397,16 @@ def _rooms(
 def _takes_uneven(pg: ProcessGroup, op: str) -> bool:
     """Tell whether the backend of the group's objects takes parts that differ in size."""
     try:
-        pg.require_feature("uneven", "cpu" if _is_on_host(pg) else next(iter(pg.config.device_backend_map)), op)
+        pg.require_feature("uneven", _device(pg), op)
     except UnsupportedOperationError:
         return False
     return True
 
 
 def _padded(pg: ProcessGroup, array: Array, nbytes: int) -> Array:
-    padded = _room(pg, nbytes)
-    padded[: array.size] = array
-    padded[array.size :] = 0
-    return padded
+    padded = np.zeros(nbytes, np.uint8)
+    padded[: array.size] = to_host(array)
+    return _on_device(pg, padded)
 
 
 def _unpacked(pg: ProcessGroup, parts: list[Array], lengths: list[int], pickle: bool) -> list[Any]:
@@ -423,7 +424,7 @@ def _numbers(pg: ProcessGroup, *values: int) -> Array:
 
 
 def _values(numbers: Array) -> list[int]:
-    return [int(value) for value in _on_host(numbers).view("<i8")]
+    return [int(value) for value in to_host(numbers).view("<i8")]
 
 
 def _room(pg: ProcessGroup, nbytes: int) -> Array:
@@ -435,23 +436,17 @@ def _room(pg: ProcessGroup, nbytes: int) -> Array:
 def _on_device(pg: ProcessGroup, array: Array) -> Array:
     """Move a host array to where the group's backend takes arrays: the device that the program has named, or else the
     current one."""
-    if _is_on_host(pg):
-        return array
-    import cupy
-
-    with cupy.cuda.Device(pg.communicators()[0].context.device_index):
-        return cupy.asarray(array)
+    return placed(array, _kind(pg), pg.communicators()[0].context.device_index)
 
 
-def _is_on_host(pg: ProcessGroup) -> bool:
-    return "cpu" in pg.config.device_backend_map
+def _kind(pg: ProcessGroup) -> DeviceKind | None:
+    """Return where the group's backend takes arrays: the host, if some backend does so there."""
+    return device_kind_named(_device(pg))
 
 
-def _on_host(array: Array) -> Any:
-    if type(array) is np.ndarray:
-        return array
-    with on_device_of(array):  # whose current stream is the one that waits for the collective
-        return array.get()
+def _device(pg: ProcessGroup) -> str:
+    served = pg.config.device_backend_map
+    return "cpu" if "cpu" in served else next(iter(served))
 
 
 def _sized(pg: ProcessGroup, op: str, name: str, objects: Any) -> None:

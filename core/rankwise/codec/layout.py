@@ -129,12 +129,12 @@ def cannot_travel(obj: Any) -> Refused:
 
 
 def _advice(obj: Any, kind: type) -> str:
-    if kind.__module__.partition(".")[0] == "cupy":
-        return " among objects: use the collectives for arrays, or send its .get()"
     if isinstance(obj, enum.Enum):
         return ": send its .name or .value"
     if isinstance(obj, np.ndarray):
         return ": send numpy.asarray(...) of it"
+    if hasattr(obj, "dtype") and hasattr(obj, "shape"):
+        return " among objects: use the collectives for arrays, or send a copy on the host, such as its .get()"
     if isinstance(obj, memoryview):
         return ": send bytes(...) of it"
     if isinstance(obj, tuple):

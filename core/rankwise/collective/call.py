@@ -15,6 +15,7 @@ import numpy as np
 
 from rankwise.basics.arrays import Array, dtype_text, is_sparse
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.devices import kind_of
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
@@ -83,13 +84,21 @@ class Call:
         return self.op, option, array.dtype, array.size, _sizes(self.ins), _sizes(self.outs)
 
     def derived(self, comm: PointToPoint) -> Algorithm:
-        """Return how the core does it, over messages alone."""
+        """Return how the core does it, over messages alone; by way of the host where a device does not compute."""
         if is_sparse(self.array):
             from rankwise.collective import sparse  # which most programs need not load
 
             return lambda deadline, counts: sparse.all_reduce(comm, self.array, deadline)
+        if (device := kind_of(self.array)) is not None and not device.computes:
+            return self.staged(comm)
         derive = OPERATIONS[self.op].derive
         return lambda deadline, counts: derive(comm, self, deadline, counts)
+
+    def staged(self, comm: PointToPoint) -> Algorithm:
+        """Return how the core does it with arrays of a device by way of the host; all ranks must do so."""
+        from rankwise.collective.staged import staged  # of use to programs with devices alone
+
+        return staged(comm, self, OPERATIONS[self.op].derive)
 
 
 class Prepared(Protocol):

@@ -267,7 +267,7 @@ def available(config: BackendConfig) -> BackendConfig:
 
 
 def device_index(device_id: Any) -> int | None:
-    """Return the index of a device given as an index, as "cuda:1", or as an object of CuPy's; None if it tells none."""
+    """Return the index of a device given as an index, as "cuda:1", or as a library's object; None if it tells none."""
     if device_id is None or isinstance(device_id, int):
         return device_id
     index = device_id.partition(":")[2] if isinstance(device_id, str) else getattr(device_id, "id", "")

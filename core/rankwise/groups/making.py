@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics import interrupts as interrupts
+from rankwise.basics.arguments import shown
 from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import debug_log
@@ -164,11 +166,21 @@ def _create(name: str, context: Context) -> Communicator:
 
 
 def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
-    """Return once all who take part in making a group, members or not, have come and agree about it."""
+    """Return once all who take part in making a group, members or not, have come and agree about it.
+
+    Raises:
+        UnsupportedOperationError: A backend makes no groups of this size; as all have one table, on all ranks.
+    """
     participants = plan.participants or plan.ranks
-    if plan.store is None or len(participants) == 1:
-        return
-    store, place = plan.store, PrefixStore(MEETING, plan.store)
+    if plan.store is not None and len(participants) > 1:
+        _meet(world, plan, plan.store, participants, deadline)
+    for name in plan.config.backends():
+        devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
+        requirement.require_size(registry.get(name).capabilities, len(plan.ranks), devices, registry.others)
+
+
+def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...], deadline: Deadline) -> None:
+    place = PrefixStore(MEETING, store)
     what, life = _making(plan), world.store
 
     def step() -> None:
@@ -305,7 +317,7 @@ def _terms(plan: Plan) -> dict[str, Any]:
     """Return what all members must agree on."""
     return {
         **plan.terms,
-        "backend": repr(plan.config),
+        "backend": str(plan.config),
         "rankwise version": ".".join(__version__.split(".")[:2]),
         "API version": API_VERSION,
         **{f"backend {name!r}": registry.terms(name) for name in plan.config.backends()},
@@ -336,6 +348,21 @@ def _watched(
             yield look
 
 
+def _options(plan: Plan, name: str) -> Any:
+    """Return what the program has given a backend; where there are several, it has given a mapping by their names.
+
+    Raises:
+        TypeError: There are several, and it has not.
+    """
+    names = plan.config.backends()
+    if len(names) == 1 or plan.options is None:
+        return plan.options
+    if not isinstance(plan.options, Mapping) or not set(plan.options) <= set(names):
+        what = f"a mapping by their names, {', '.join(names)}"
+        raise TypeError(f"pg_options of a group of several backends must be {what}, not {shown(plan.options)}")
+    return plan.options.get(name)
+
+
 def _context(world: World, plan: Plan, name: str, look: Callable[[], None], deadline: Deadline) -> Context:
     return Context(
         name=plan.name,
@@ -346,7 +373,7 @@ def _context(world: World, plan: Plan, name: str, look: Callable[[], None], dead
         devices=tuple(device for device, backend in plan.config.device_backend_map.items() if backend == name),
         device_index=plan.device_index,
         store=None if plan.store is None else PrefixStore(name, plan.store),
-        options=plan.options,
+        options=_options(plan, name),
         secret=world.secret,
         parent=None if world.default is None else world.default.communicator_of(name),
         look=look,

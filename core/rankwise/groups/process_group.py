@@ -14,6 +14,7 @@ from rankwise.backends.fast_calls import Shortcuts
 from rankwise.backends.registry import registry
 from rankwise.basics.arrays import Array, device_of
 from rankwise.basics.deadline import Timeout, seconds
+from rankwise.basics.devices import device_kind_named
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import aborted_by, is_a_handlers
 from rankwise.basics.process_end import last_words
@@ -23,6 +24,7 @@ from rankwise.basics.tracebacks import anew, shortened
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError
 
 if TYPE_CHECKING:
+    from rankwise.backends.capability import Capabilities
     from rankwise.basics.work import Work
     from rankwise.store import Store, StoreLike
 
@@ -109,7 +111,7 @@ class ProcessGroup:
         self._rank = self.rank_of[global_rank]
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
-        #: The features that calls have asked for, each with a kind of device, and that its backend has.
+        #: The features and calls that were asked for, each with a kind of device, and that its backend has.
         self.granted: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
         self.shortcuts = UNUSED
@@ -247,11 +249,26 @@ class ProcessGroup:
 
     def require_feature(self, feature: str, device: str, op: str) -> None:
         """Raise unless the backend for `device` has a feature that this call of `op` needs."""
-        if (feature, device) in self.granted:
-            return
-        table = registry.get(self.config.device_backend_map[device]).capabilities
-        requirement.require_feature(table, feature, device, op, registry.others)
-        self.granted[feature, device] = None
+        if (feature, device) not in self.granted:
+            table, served = self._table(device), self._serving(device)
+            requirement.require_feature(table, feature, served, op, registry.others)
+            self.granted[feature, device] = None
+
+    def require_call(self, call: str, device: str) -> None:
+        """Raise unless the backend for `device` has all that a public call needs which is put together of others."""
+        if (call, device) not in self.granted:
+            requirement.require_call(self._table(device), call, self._serving(device), registry.others)
+            self.granted[call, device] = None
+
+    def _table(self, device: str) -> Capabilities:
+        return registry.get(self.config.device_backend_map[self._serving(device)]).capabilities
+
+    def _serving(self, device: str) -> str:
+        """Return the kind that an array is served as: a kind that nothing installed brings has arrays of the host."""
+        served = self.config.device_backend_map
+        if device in served or device != "cpu":
+            return device
+        return next((kind for kind in served if device_kind_named(kind) is None), device)
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""
@@ -298,10 +315,10 @@ class ProcessGroup:
         communicators = self._communicators  # another thread may destroy the group meanwhile
         if not communicators:
             raise ValueError(f"group {self.group_desc!r} has been destroyed")
+        device = self._serving(device)
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
-        table = registry.get(self.config.device_backend_map[device]).capabilities
-        requirement.require(table, op, device, dtype, reduce_op, registry.others)
+        requirement.require(self._table(device), op, device, dtype, reduce_op, registry.others)
         if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
             self.shortcuts = communicators[_usual(communicators)].shortcuts(self)
         return communicators[device]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rankwise.backends.backend import BackendConfig
@@ -10,7 +11,7 @@ from rankwise.basics.arguments import require
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import ForkedProcessError, PeerDiedError
+from rankwise.errors import DistTimeoutError, ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget, not_made
 from rankwise.groups.making import Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
@@ -115,6 +116,20 @@ def _new_group(
     return NON_GROUP_MEMBER
 
 
+def _make_each(made: list[Any], makers: Sequence[Callable[[], Any]]) -> None:
+    """Make groups one after the other, and note each; the ranks of others wait for this one also if it has no own."""
+    first: Exception | None = None
+    for make in makers:
+        try:
+            made.append(make())
+        except DistTimeoutError:  # somebody does not come, and would not to the next one
+            raise
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
 def split_group(
     parent_pg: ProcessGroup | None = None,
     split_ranks: Sequence[Sequence[int]] | None = None,
@@ -209,8 +224,7 @@ def new_subgroups(
         local = whole is not first
         options = timeout, backend, pg_options, local, group_desc
         with held:
-            for ranks in lists:
-                made.append(_new_group(first, tuple(sorted(ranks)), *options))
+            _make_each(made, [partial(_new_group, first, tuple(sorted(ranks)), *options) for ranks in lists])
             (mine,) = (group for group in made if isinstance(group, ProcessGroup))
         return mine, made
     except BaseException as error:
@@ -253,8 +267,8 @@ def new_subgroups_by_enumeration(
         lists = [members(ranks, default.rank_of, "ranks_per_subgroup_list") for ranks in ranks_per_subgroup_list]
         _disjoint("new_subgroups_by_enumeration", lists)
         with held:
-            for ranks in lists:
-                made.append(new_group(ranks, timeout, backend, pg_options, group_desc=group_desc))
+            more = {"group_desc": group_desc}
+            _make_each(made, [partial(new_group, ranks, timeout, backend, pg_options, **more) for ranks in lists])
             mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
         return mine, made
     except BaseException as error:
@@ -302,7 +316,7 @@ def shrink_group(
         if parent.global_rank in gone:
             raise ValueError(f"ranks_to_exclude names this rank, {parent.global_rank}; only survivors call")
         for device in parent.config.device_backend_map:
-            parent.require_feature("shrink", device, "shrink_group")
+            parent.require_call("shrink_group", device)
         if shrink_flags & SHRINK_ABORT:
             parent.abort("by shrink_group")
         with held:

@@ -1,9 +1,10 @@
 """Bugs in how groups end: aborts, good-byes, a second life; and in what is declared."""
 
 import time
+from dataclasses import replace
 from typing import ClassVar
 
-from honest import planted, spec
+from honest import planted
 
 from rankwise import BackendSpec, DistBackendError
 from rankwise.backends import IN_THREADS, Availability, Capabilities, Device, conditional, native
@@ -146,17 +147,36 @@ def condition_that_lies():
     return BackendSpec("condition_that_lies", 1, table, _Unwilling, launch=IN_THREADS)
 
 
-def hides_a_feature():
-    """Receives from anyone work, and are not declared."""
-    declaration = spec("hides_a_feature", LocalCommunicator)
-    device = CAPABILITIES.devices["cpu"]
-    features = {name: cell for name, cell in device.features.items() if name != "any_source"}
-    table = Capabilities("hides_a_feature", {"cpu": Device(device.ops, features)})
-    return BackendSpec("hides_a_feature", 1, table, declaration.create, launch=IN_THREADS)
-
-
 def says_native():
     """An all_reduce that the core derives is declared native."""
     device = CAPABILITIES.devices["cpu"]
     table = Capabilities("says_native", {"cpu": Device({**device.ops, **native("all_reduce")}, device.features)})
     return BackendSpec("says_native", 1, table, LocalCommunicator, launch=IN_THREADS)
+
+
+@planted
+class another_error(LocalCommunicator):
+    """An abort ends what is pending with an error of the backend's own."""
+
+    def abort(self, error):
+        super().abort(DistBackendError("something went wrong"))
+
+
+@planted
+class takes_any_options(LocalCommunicator):
+    """Options of any kind are accepted, and ignored."""
+
+    def __init__(self, context):
+        super().__init__(replace(context, options=None))
+
+
+@planted
+class makes_it_in_its_own_time(LocalCommunicator):
+    """Making a group waits for the others as long as it likes, whatever the deadline is."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        if context.store is None or context.size == 1:
+            return
+        context.store.set(f"here/{context.rank}", b"")
+        context.store.wait([f"here/{peer}" for peer in range(context.size)], 20)

@@ -2,4 +2,4 @@
 
 import rankwise_testing.suite.plugin as suite
 
-suite.FAST_S = 14.0
+suite.FAST_WALL_S = 14.0

@@ -1,8 +1,11 @@
 """What planted bugs are planted into: the backend `local`, with a table that it keeps."""
 
+from dataclasses import replace
+from functools import reduce
+
 import numpy as np
 
-from rankwise import BackendSpec
+from rankwise import BackendSpec, ReduceOp
 from rankwise.backends import IN_THREADS, Capabilities
 from rankwise.collective import derived
 from rankwise_local import LocalCommunicator
@@ -31,6 +34,25 @@ class OwnReductions(LocalCommunicator):
             array[...] = self.fold(op, parts)
 
         return reduce
+
+
+class Rewording(LocalCommunicator):
+    """A communicator that may multiply by another factor than it is given."""
+
+    def factor(self, given, dtype):
+        raise NotImplementedError
+
+    def algorithm(self, call):
+        op = call.reduce_op
+        if op is not None and op.name == "PREMUL_SUM":
+            call = replace(call, reduce_op=ReduceOp.PREMUL_SUM(self.factor(op.factor, call.array.dtype)))
+        return super().algorithm(call)
+
+
+def folded(ufunc, arrays):
+    """Return what arrays come to, with no word about overflows."""
+    with np.errstate(all="ignore"):
+        return reduce(ufunc, arrays)
 
 
 def planted(cls):

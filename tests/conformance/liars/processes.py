@@ -51,3 +51,71 @@ class keeps_threads(rankwise_mesh.MeshCommunicator):
     def close(self):
         super().close()
         threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class _Outliving(rankwise_mesh.MeshCommunicator):
+    """The example, made to act on a death: what it reads to the end of a connection is all that it needs."""
+
+    def peer_died(self, rank, error):
+        return True
+
+
+@_mesh
+class loses_what_had_come(_Outliving):
+    """What a dead rank had sent, and was not received yet, is lost."""
+
+    def peer_died(self, rank, error):
+        box = self.mailbox
+        with box._lock:
+            for message in [message for (source, _), message in box._messages_from if source == rank]:
+                box._take(message)
+        box.fail(error, src=rank)
+        return True
+
+
+@_mesh
+class ends_the_living(_Outliving):
+    """The death of a rank ends the messages of the others too, although the backend says that it acts on it."""
+
+    def peer_died(self, rank, error):
+        self.mailbox.fail(error)
+        return True
+
+
+@_mesh
+class deaf_after_a_death(_Outliving):
+    """After the death of a rank nothing can be sent any more."""
+
+    dead = False
+
+    def peer_died(self, rank, error):
+        self.dead = True
+        return True
+
+    def isend(self, array, dst, tag):
+        if self.dead:
+            raise self.lost(dst)
+        return super().isend(array, dst, tag)
+
+
+@_mesh
+class leaves_its_thread(rankwise_mesh.MeshCommunicator):
+    """Each group that cannot be made leaves a thread behind."""
+
+    def __init__(self, context):
+        threading.Thread(target=threading.Event().wait, daemon=True, name="engine").start()
+        super().__init__(context)
+
+
+@_mesh
+class leaves_its_socket(rankwise_mesh.MeshCommunicator):
+    """Each group that cannot be made leaves two descriptors open."""
+
+    def __init__(self, context):
+        self.opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+        super().__init__(context)
+
+    def close(self):
+        super().close()
+        for descriptor in self.opened:
+            os.close(descriptor)

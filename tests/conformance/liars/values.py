@@ -1,16 +1,9 @@
 """Bugs in what arrives: values, parts, roots, worlds of some sizes."""
 
-from functools import reduce
-
 import numpy as np
-from honest import Meddling, OwnReductions, planted
+from honest import Meddling, OwnReductions, folded, planted
 
 from rankwise_local import LocalCommunicator
-
-
-def _folded(ufunc, arrays):
-    with np.errstate(all="ignore"):
-        return reduce(ufunc, arrays)
 
 
 @planted
@@ -18,7 +11,7 @@ class min_loses_zero(OwnReductions):
     """MIN of negative zeros is 0.0."""
 
     def fold(self, op, arrays):
-        return _folded(np.minimum, arrays) + 0.0 if op.name == "MIN" and arrays[0].dtype.kind == "f" else None
+        return folded(np.minimum, arrays) + 0.0 if op.name == "MIN" and arrays[0].dtype.kind == "f" else None
 
 
 @planted
@@ -26,7 +19,7 @@ class narrow_sum(OwnReductions):
     """float16 is summed in float16."""
 
     def fold(self, op, arrays):
-        return _folded(np.add, arrays) if op.name == "SUM" and arrays[0].dtype == np.float16 else None
+        return folded(np.add, arrays) if op.name == "SUM" and arrays[0].dtype == np.float16 else None
 
 
 @planted
@@ -36,7 +29,7 @@ class order_of_ranks(OwnReductions):
     def fold(self, op, arrays):
         if op.name != "SUM" or arrays[0].dtype != np.float32:
             return None
-        return _folded(np.add, arrays[self.rank :] + arrays[: self.rank])
+        return folded(np.add, arrays[self.rank :] + arrays[: self.rank])
 
 
 @planted
@@ -46,7 +39,7 @@ class saturates(OwnReductions):
     def fold(self, op, arrays):
         if op.name != "SUM" or arrays[0].dtype != np.int8:
             return None
-        return np.clip(_folded(np.add, [array.astype(int) for array in arrays]), -128, 127).astype(np.int8)
+        return np.clip(folded(np.add, [array.astype(int) for array in arrays]), -128, 127).astype(np.int8)
 
 
 @planted
@@ -54,7 +47,7 @@ class exclusive_or(OwnReductions):
     """The sum of booleans is their exclusive or."""
 
     def fold(self, op, arrays):
-        return _folded(np.logical_xor, arrays) if op.name == "SUM" and arrays[0].dtype == bool else None
+        return folded(np.logical_xor, arrays) if op.name == "SUM" and arrays[0].dtype == bool else None
 
 
 @planted
@@ -64,7 +57,7 @@ class one_factor(OwnReductions):
     def fold(self, op, arrays):
         if op.name != "PREMUL_SUM" or arrays[0].dtype != np.float32:
             return None
-        return _folded(np.add, arrays) * np.float32(op.factor)
+        return folded(np.add, arrays) * np.float32(op.factor)
 
 
 @planted
@@ -73,7 +66,7 @@ class conjugates(OwnReductions):
 
     def fold(self, op, arrays):
         product = op.name == "PRODUCT" and arrays[0].dtype == np.complex64
-        return np.conj(_folded(np.multiply, arrays)) if product else None
+        return np.conj(folded(np.multiply, arrays)) if product else None
 
 
 @planted
@@ -81,7 +74,7 @@ class forgets_nat(OwnReductions):
     """MIN of times ignores NaT."""
 
     def fold(self, op, arrays):
-        return _folded(np.fmin, arrays) if op.name == "MIN" and arrays[0].dtype.kind == "M" else None
+        return folded(np.fmin, arrays) if op.name == "MIN" and arrays[0].dtype.kind == "M" else None
 
 
 @planted
@@ -92,7 +85,7 @@ class rounded_max(OwnReductions):
         if op.name != "MAX" or arrays[0].dtype != np.uint64:
             return None
         with np.errstate(all="ignore"):
-            return _folded(np.maximum, [array.astype(np.float64) for array in arrays]).astype(np.uint64)
+            return folded(np.maximum, [array.astype(np.float64) for array in arrays]).astype(np.uint64)
 
 
 @planted
@@ -100,7 +93,7 @@ class or_for_xor(OwnReductions):
     """BXOR is BOR."""
 
     def fold(self, op, arrays):
-        return _folded(np.bitwise_or, arrays) if op.name == "BXOR" and arrays[0].dtype == np.uint16 else None
+        return folded(np.bitwise_or, arrays) if op.name == "BXOR" and arrays[0].dtype == np.uint16 else None
 
 
 @planted
@@ -238,7 +231,7 @@ class ignores_nan(OwnReductions):
     """MAX of floats ignores NaN."""
 
     def fold(self, op, arrays):
-        return _folded(np.fmax, arrays) if op.name == "MAX" and arrays[0].dtype.kind == "f" else None
+        return folded(np.fmax, arrays) if op.name == "MAX" and arrays[0].dtype.kind == "f" else None
 
 
 @planted
@@ -248,7 +241,7 @@ class signed_min(OwnReductions):
     def fold(self, op, arrays):
         if op.name != "MIN" or arrays[0].dtype != np.uint64:
             return None
-        return _folded(np.minimum, [array.astype(np.int64) for array in arrays]).astype(np.uint64)
+        return folded(np.minimum, [array.astype(np.int64) for array in arrays]).astype(np.uint64)
 
 
 @planted
@@ -259,7 +252,7 @@ class float_product(OwnReductions):
         if op.name != "PRODUCT" or arrays[0].dtype != np.int64:
             return None
         with np.errstate(all="ignore"):
-            return _folded(np.multiply, [array.astype(np.float64) for array in arrays]).astype(np.int64)
+            return folded(np.multiply, [array.astype(np.float64) for array in arrays]).astype(np.int64)
 
 
 @planted

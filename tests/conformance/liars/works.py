@@ -61,6 +61,28 @@ class holds_a_lock(LocalCommunicator):
 
 
 @planted
+class waits_as_it_is_issued(LocalCommunicator):
+    """An asynchronous collective returns when the others have come."""
+
+    def run(self, call, timeout_s, async_op=False):
+        work = super().run(call, timeout_s, async_op)
+        if async_op:
+            work.wait()
+        return work
+
+
+@planted
+class waits_with_much(LocalCommunicator):
+    """An asynchronous broadcast of many elements returns when it has ended."""
+
+    def run(self, call, timeout_s, async_op=False):
+        work = super().run(call, timeout_s, async_op)
+        if async_op and call.op == "broadcast" and call.array.size > 4_000:
+            work.wait()
+        return work
+
+
+@planted
 class no_truth(LocalCommunicator):
     """`wait` of an asynchronous collective returns nothing."""
 
@@ -146,6 +168,8 @@ class blames_the_next(LocalCommunicator):
 class result_of_another(LocalCommunicator):
     """Asynchronous collectives of one group may overtake each other."""
 
+    issued = 0
+
     def run(self, call, timeout_s, async_op=False):
         if not async_op or call.op == "barrier" or call.array.size % 100:
             return super().run(call, timeout_s, async_op)
@@ -158,7 +182,8 @@ class result_of_another(LocalCommunicator):
             except BaseException as error:
                 work.fail(error)
 
-        threading.Timer(0.01 * (1 + self.rank), later).start()
+        self.issued += 1
+        threading.Timer(0.05 * ((self.issued + self.rank) % 2), later).start()
         return work
 
 

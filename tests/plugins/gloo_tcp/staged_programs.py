@@ -41,10 +41,10 @@ def of_cuda() -> tuple[dict[str, Any], bool]:
 
 def in_pieces(op: str, count: int) -> None:
     """Reduce or copy more than is on the host at a time."""
-    from rankwise_gloo_tcp.collectives import staging
+    from rankwise.collective import staged
 
     cupy = stand_in()
-    staging.PIECE_NBYTES = 1000  # not a whole number of elements of float64
+    staged.PIECE_NBYTES = 1000  # not a whole number of elements of float64
     rank, size = begin()
     values = np.arange(count, dtype=np.float64)
     array = cupy.asarray(values * (rank + 1))

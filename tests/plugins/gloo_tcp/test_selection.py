@@ -34,7 +34,7 @@ def test_options_count_more_than_the_environment(monkeypatch: pytest.MonkeyPatch
 def test_what_does_not_exist_is_refused_with_what_does(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     monkeypatch.setenv("RANKWISE_GLOO_ALGORITHMS", wrong)
     with pytest.raises(ValueError, match=r"there are .*(streamed|broadcast)"):
-        load(None)
+        load({})
 
 
 def test_a_forced_algorithm_of_other_groups_gives_way_to_the_table() -> None:

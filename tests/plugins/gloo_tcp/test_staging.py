@@ -42,7 +42,7 @@ def test_what_the_current_stream_has_to_do_comes_first(pool: RankPool, async_op:
 
 def test_a_stream_that_does_not_end_is_not_waited_for_beyond_the_time_out(pool: RankPool) -> None:
     texts = pool.run(programs.stuck_stream)
-    assert any("the stream of the caller was not done within 0.3 s" in text for text in texts), texts
+    assert any("the queue of the caller was not done within 0.3 s" in text for text in texts), texts
     assert "None" not in texts
 
 
@@ -71,7 +71,7 @@ def test_without_a_device_the_table_says_what_it_depends_on() -> None:
     except Exception:
         here = False
     assert (said["support"], said["usable"], supported) == ("conditional", here, here)
-    assert said["reason"] == "by way of the host; needs CuPy and a GPU"
+    assert said["reason"] == "by way of the host; needs a device 'cuda'"
 
 
 def test_the_stand_in_has_the_signatures_of_cupy() -> None:

@@ -33,7 +33,7 @@ class WireCommunicator(Communicator):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.options = Options.of(context.options)
+        self.options = context.options_as(Options)
         self.boxes = {kind: Mailbox(context.global_ranks) for kind in (Kind.MESSAGE, Kind.OWN)}
         self.dead: dict[int, DistError] = {}
         connections = connect_all(context, self.options)

@@ -6,18 +6,15 @@ import os
 import socket
 import struct
 import threading
-from ast import literal_eval
 from contextlib import suppress
 from enum import IntEnum
-from functools import lru_cache
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
-from rankwise.backends import COMPLETED, ApartWork, Work, dtype_mark, known_dtype
+from rankwise.backends import COMPLETED, ApartWork, Work, describe_dtype, described_dtype
 from rankwise.errors import DistError
 
 
@@ -75,7 +72,7 @@ class Link:
 
     def send(self, kind: Kind, tag: int, payload: Payload, dtype: np.dtype[Any]) -> Work:
         """Send a message; return the work that ends when its memory is free."""
-        mark, described = _described(dtype)
+        mark, described = describe_dtype(dtype)
         is_short = len(payload) <= self.short_nbytes
         head = HEADER.pack(kind, tag, mark, len(described), is_short) + described
         if is_short and self._written_here(head + payload):
@@ -155,28 +152,6 @@ class Link:
                     break
                 begin = HEADER.size + length
                 payload = packet[begin:] if is_whole else self._connection.recv_bytes()
-                dtype = _dtype(mark, bytes(packet[HEADER.size : begin]))
+                dtype = described_dtype(mark, bytes(packet[HEADER.size : begin]))
                 self.owner.deliver(Kind(kind), self.peer, tag, payload, dtype)
         self.owner.ended(self.peer)
-
-
-@lru_cache(maxsize=256)
-def _described(dtype: np.dtype[Any]) -> tuple[int, bytes]:
-    """Return a dtype's mark, and for those that not every rank knows a description, so that errors can name them."""
-    mark = dtype_mark(dtype)
-    if known_dtype(mark):
-        return mark, b""
-    try:
-        return mark, repr(dtype_to_descr(dtype)).encode()[:60_000]
-    except ValueError:  # fields that overlap have none
-        return mark, b""
-
-
-@lru_cache(maxsize=256)
-def _dtype(mark: int, described: bytes) -> Dtype:
-    """Return the dtype of a message; of one whose description says too little its mark."""
-    with suppress(ValueError, SyntaxError, TypeError):
-        dtype = descr_to_dtype(literal_eval(described.decode())) if described else None
-        if dtype is not None and dtype_mark(dtype) == mark:
-            return dtype
-    return mark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import tempfile
 import threading
 from contextlib import suppress
@@ -11,13 +12,9 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
-from rankwise.backends import Context, Deadline, Store
-from rankwise.errors import DistTimeoutError
+from rankwise.backends import Context, Store
 from rankwise_network import interface
 from rankwise_wire.options import Options
-
-#: How often a rank looks whether one that it waits for has died meanwhile.
-_LOOK_S = 0.1
 
 
 def connect_all(context: Context, options: Options) -> dict[int, Connection[Any, Any]]:
@@ -27,19 +24,16 @@ def connect_all(context: Context, options: Options) -> dict[int, Connection[Any,
         DistTimeoutError: Not all have come by the context's time-out.
         DistError: One has died.
     """
-    meeting, deadline = _Meeting(context, options), Deadline(context.timeout_s)
+    meeting = _Meeting(context, options)
     # Neither `Client` nor `accept` takes a time-out, so another thread waits for them.
     threading.Thread(target=meeting.run, name="wire meeting", daemon=True).start()
-    while not meeting.over.wait(min(_LOOK_S, deadline.remaining())):
-        context.look()
-        if deadline.expired():
-            missing = tuple(context.global_ranks[peer] for peer in range(context.size) if peer not in meeting.met)
-            error = DistTimeoutError(f"not all ranks of {context.name!r} were connected: missing {missing}")
-            error.waited_for = missing
-            raise error
-    if meeting.failure is not None:
-        raise meeting.failure
-    del meeting.met[context.rank]
+    try:
+        context.wait(meeting.wait, (peer for peer in range(context.size) if peer not in (context.rank, *meeting.met)))
+        if meeting.failure is not None:
+            raise meeting.failure
+    except BaseException:
+        meeting.stop()
+        raise
     return meeting.met
 
 
@@ -48,9 +42,28 @@ class _Meeting:
         assert context.store is not None  # only backends with a runtime have none
         self.context, self.options = context, options
         self.store: Store = context.store
-        self.met: dict[int, Any] = {context.rank: None}
+        self.met: dict[int, Connection[Any, Any]] = {}
         self.failure: Exception | None = None
-        self.over = threading.Event()
+        self._over, self._stopped = threading.Event(), False
+        self._called: Any = None  # the address of the listener
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is over.
+
+        Raises:
+            TimeoutError: It is not, after so many seconds.
+        """
+        if not self._over.wait(seconds):
+            raise TimeoutError
+
+    def stop(self) -> None:
+        """Have the thread end, and close what is open: nobody wants the connections any more."""
+        self._stopped = True
+        if self._called is not None:
+            with suppress(OSError), socket.socket(_family(self._called)) as caller:
+                caller.connect(self._called)  # `accept` does not notice that its socket is closed
+        for connection in list(self.met.values()):
+            connection.close()
 
     def run(self) -> None:
         """Connect to the lower ranks, and be called by the higher ones, which alone are left by then."""
@@ -59,29 +72,39 @@ class _Meeting:
                 self._meet(folder)
         except Exception as error:
             self.failure = error
-        self.over.set()
+        self._over.set()
 
     def _meet(self, folder: str) -> None:
-        rank, size, key = self.context.rank, self.context.size, self._key()
-        with Listener(self._address(folder), backlog=size, authkey=key) as listener:
-            self.store.set(f"address/{rank}", json.dumps(listener.address))
-            for peer in range(rank):
-                address = json.loads(self.store.get(f"address/{peer}"))
+        context, key = self.context, self._key()
+        with Listener(self._address(folder), backlog=context.size, authkey=key) as listener:
+            self._called = listener.address
+            self.store.set(f"address/{context.rank}", json.dumps(listener.address))
+            for peer in range(context.rank):
+                address = json.loads(context.fetch(f"address/{peer}", peer))
                 connection = Client(tuple(address) if isinstance(address, list) else address, authkey=key)
-                connection.send_bytes(str(rank).encode())
-                self.met[peer] = connection
-            while len(self.met) < size:
+                connection.send_bytes(str(context.rank).encode())
+                self._keep(peer, connection)
+            while len(self.met) < context.size - 1 and not self._stopped:
                 with suppress(AuthenticationError, EOFError, ConnectionError):  # some stranger
                     connection = listener.accept()
-                    self.met[int(connection.recv_bytes(20))] = connection
+                    self._keep(int(connection.recv_bytes(20)), connection)
+
+    def _keep(self, peer: int, connection: Connection[Any, Any]) -> None:
+        self.met[peer] = connection
+        if self._stopped:
+            connection.close()
 
     def _key(self) -> bytes:
         """Return what only members know, as the store is theirs."""
         if self.context.rank == 0:
             self.store.set("key", secrets.token_bytes(32))
-        return self.store.get("key")
+        return self.context.fetch("key", 0)
 
     def _address(self, folder: str) -> Any:
         if self.options.family == "unix":
             return f"{folder}/socket"
         return interface.outward_address() or "127.0.0.1", 0
+
+
+def _family(address: Any) -> socket.AddressFamily:
+    return socket.AF_UNIX if isinstance(address, str) else socket.AF_INET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 Family = Literal["unix", "tcp"]
 
@@ -28,16 +28,3 @@ class Options:
     def __post_init__(self) -> None:
         if self.family not in ("unix", "tcp"):
             raise ValueError(f"the family of wire is 'unix' or 'tcp', not {self.family!r}")
-
-    @classmethod
-    def of(cls, given: Any) -> Options:
-        """Return what a program has given, nothing included.
-
-        Raises:
-            TypeError: It is something else.
-        """
-        if given is None:
-            return cls()
-        if isinstance(given, cls):
-            return given
-        raise TypeError(f"pg_options of wire is a rankwise_wire.options.Options, not {given!r}")

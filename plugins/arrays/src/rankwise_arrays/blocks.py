@@ -8,7 +8,7 @@ from itertools import pairwise
 import rankwise as dist
 from rankwise_arrays.kinds import Array, Group, in_order
 
-__all__ = ["along", "axis_of", "cut", "share", "shares"]
+__all__ = ["axis_of", "cut", "share", "shares"]
 
 
 def share(n: int, group: Group = None, *, rank: int | None = None) -> range:
@@ -67,9 +67,6 @@ def axis_of(call: str, ndim: int, axis: int) -> int:
 
 def cut(array: Array, axis: int, parts: Sequence[range]) -> list[Array]:
     """Return the parts of an array along an axis, each in the order of rows."""
-    return [in_order(array[along(axis, part.start, part.stop)]) for part in parts]
-
-
-def along(axis: int, begin: int, end: int) -> tuple[slice, ...]:
-    """Return the place in an array from one index along an axis to another."""
-    return (*[slice(None)] * axis, slice(begin, end))
+    before = [slice(None)] * axis
+    places = [(*before, slice(part.start, part.stop)) for part in parts]
+    return [in_order(array[place]) for place in places]

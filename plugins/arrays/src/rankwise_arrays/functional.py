@@ -15,7 +15,7 @@ import numpy as np
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise_arrays.blocks import axis_of, cut, shares
-from rankwise_arrays.kinds import Array, Group, copied, empty, in_order, is_member, taken
+from rankwise_arrays.kinds import Array, Group, concatenated, copied, empty, in_order, is_member, placed_like, taken
 from rankwise_arrays.messages import tag_for
 from rankwise_arrays.objects import all_to_all_objects, broadcast_object, reduce_objects
 from rankwise_arrays.shapes import exchange_shapes, gather_shapes, joined
@@ -154,7 +154,9 @@ def gather(x: Any, dst: int = 0, axis: int | None = None, group: Group = None, *
             return None
         size = dist.get_world_size(group)
         out = empty(array, (size, *array.shape))
-        dist.gather(array, [out[rank, ...] for rank in range(size)], dst, group, timeout=timeout)
+        dist.gather(
+            array, [out[rank : rank + 1].reshape(array.shape) for rank in range(size)], dst, group, timeout=timeout
+        )
         return given.give_back(out)
     axis = axis_of("gather", array.ndim, axis)
     shapes = gather_shapes("gather", array, axis, group, timeout)
@@ -267,7 +269,7 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, group: Group =
     concat_axis = axis_of("all_to_all", one.array.ndim, concat_axis)
     parts = cut(one.array, split_axis, shares(one.array.shape[split_axis], size))
     come = _exchanged(parts, group, timeout)
-    return one.give_back(come[0] if size == 1 else np.concatenate(come, concat_axis))
+    return one.give_back(come[0] if size == 1 else concatenated(come, concat_axis))
 
 
 def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, timeout: Any = None) -> Any:
@@ -295,8 +297,7 @@ def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, ti
     goes, comes = _checked_pairs([*pairs], dist.get_world_size(group))
     me, tag = dist.get_rank(group), tag_for(group)
     array = in_order(given.array)
-    out = empty(array, array.shape)
-    out[...] = 0
+    out = placed_like(array, np.zeros(array.shape, array.dtype))
     works = []
     if me in comes:
         works.append(dist.irecv(out, None, group, tag, comes[me]))

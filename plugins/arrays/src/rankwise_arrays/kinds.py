@@ -1,27 +1,39 @@
 """What a functional call takes and gives back: the caller's own kind of value.
 
-NumPy's and CuPy's arrays are worked on as they are, and numbers of Python as arrays without dimensions. Other
-libraries' arrays, such as torch's and JAX's, become one of the two by DLPack, which shares their memory, and what is
-given back is made theirs in the same way.
+NumPy's arrays and those of a device that a plugin brings are worked on as they are, and numbers of Python as arrays
+without dimensions. Other libraries' arrays, such as torch's and JAX's, become one of the former by DLPack, which shares
+their memory, and what is given back is made theirs in the same way.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import rankwise as dist
+from rankwise.backends import DeviceKind, kind_of, to_device, to_host
 
-__all__ = ["Array", "Group", "Taken", "copied", "empty", "in_order", "is_member", "taken"]
+__all__ = [
+    "Array",
+    "Group",
+    "Taken",
+    "concatenated",
+    "copied",
+    "empty",
+    "in_order",
+    "is_member",
+    "numbers",
+    "placed_like",
+    "taken",
+]
 
-#: An array of NumPy or of CuPy, which have the methods used here in common.
+#: An array of NumPy or of a device.
 Array = Any
 Group = dist.ProcessGroup | None
-
-_HOST = 1  # DLPack's number for memory that the CPU reads
 
 
 class Taken(NamedTuple):
@@ -50,31 +62,64 @@ def taken(call: str, value: Any) -> Taken:
         return Taken(np.asarray(value), _scalar_again)
     if isinstance(value, np.ndarray):
         return Taken(np.asarray(value), _as_it_is)
+    kind = kind_of(value)
+    if kind is not None and type(value).__module__.partition(".")[0] in kind.modules:
+        return Taken(value, _as_it_is)
     if not hasattr(value, "__dlpack_device__"):
         raise TypeError(f"{call}: {type(value).__qualname__} is neither an array nor a number")
-    if type(value).__module__.partition(".")[0] == "cupy":
-        return Taken(value, _as_it_is)
-    library = np if value.__dlpack_device__()[0] == _HOST else _cupy(call)
     try:
-        return Taken(library.from_dlpack(value), _namespace(value).from_dlpack)
-    except (BufferError, RuntimeError, ValueError) as error:
+        array = np.from_dlpack(value) if kind is None else kind.share(value)
+        return Taken(array, _namespace(value).from_dlpack)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"{call}: {type(value).__qualname__} cannot be taken by DLPack: {error}") from error
 
 
 def copied(array: Array) -> Array:
     """Return a new array in the order of rows, with the same values."""
-    return array.copy(order="C")
+    kind = kind_of(array)
+    if kind is None:
+        return array.copy(order="C")
+    with _on(kind, array):
+        return kind.copy(array)
 
 
 def in_order(array: Array) -> Array:
     """Return an array in the order of rows: itself, or a copy."""
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    return array if array.flags.c_contiguous else copied(array)
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any = None) -> Array:
     """Return an array where another lies, of its dtype or a given one."""
-    library = np if isinstance(like, np.ndarray) else sys.modules["cupy"]
-    return library.empty(shape, like.dtype if dtype is None else dtype)
+    kind, dtype = kind_of(like), np.dtype(like.dtype if dtype is None else dtype)
+    if kind is None:
+        return np.empty(shape, dtype)
+    with _on(kind, like):
+        return kind.empty(shape, dtype)
+
+
+def placed_like(like: Array, host: np.ndarray[Any, Any]) -> Array:
+    """Return an array of the host where another lies."""
+    if kind_of(like) is None:
+        return host
+    array = empty(like, host.shape, host.dtype)
+    to_device(array, host)
+    return array
+
+
+def numbers(like: Array, values: Sequence[Any]) -> Array:
+    """Return integers where an array lies."""
+    return placed_like(like, np.array(values, np.int64))
+
+
+def concatenated(parts: Sequence[Array], axis: int) -> Array:
+    """Join arrays; those of a device that does not compute on the host."""
+    kind = kind_of(parts[0])
+    if kind is None:
+        return np.concatenate(parts, axis)
+    with _on(kind, parts[0]):
+        if kind.computes:
+            return np.concatenate(parts, axis)
+        return placed_like(parts[0], np.concatenate([to_host(part) for part in parts], axis))
 
 
 def is_member(group: Group) -> bool:
@@ -108,9 +153,5 @@ def _namespace(value: Any) -> Any:
     return sys.modules[type(value).__module__.partition(".")[0]]
 
 
-def _cupy(call: str) -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise TypeError(f"{call}: an array that is not in the CPU's memory needs CuPy: {error}") from error
-    return cupy
+def _on(kind: DeviceKind, array: Array) -> AbstractContextManager[Any]:
+    return kind.current(kind.index(array))

@@ -6,7 +6,8 @@ from typing import Any
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise_arrays.kinds import Array, Group, copied, empty
+from rankwise.backends import kind_of, to_host
+from rankwise_arrays.kinds import Array, Group, copied, empty, placed_like
 from rankwise_arrays.messages import tag_for
 
 __all__ = ["scanned"]
@@ -19,6 +20,9 @@ def scanned(call: str, array: Array, op: ReduceOp, group: Group, timeout: Any, e
     """
     if op.name == "AVG":
         raise ValueError(f"{call}: AVG is of all ranks, and no scan; scan with SUM, and divide")
+    kind = kind_of(array)
+    if kind is not None and not kind.computes:
+        return placed_like(array, scanned(call, to_host(array), op, group, timeout, exclusive))
     me, size, tag = dist.get_rank(group), dist.get_world_size(group), tag_for(group)
     upto = op.accumulator(array)
     before = None

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rankwise.backends import (
     Array,
     Call,
@@ -16,12 +18,15 @@ from rankwise.backends import (
     Context,
     Deadline,
     Gauges,
+    Landing,
     Prepared,
     Shortcuts,
     Trail,
     Work,
     anew,
     last_words,
+    to_device,
+    to_host,
 )
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
@@ -125,21 +130,32 @@ class GlooCommunicator(Communicator):
     # ------------------------------------------------------------------ messages
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:
-        """Begin to send."""
+        """Begin to send; an array of a device as a copy on the host."""
+        if type(array) is not np.ndarray:
+            array = to_host(array)
         return self.engine.send(array, dst, tag)
 
     def irecv(self, array: Array, src: int | None, tag: int) -> Work:
-        """Begin to receive."""
+        """Begin to receive; into an array of a device by way of the host."""
+        if type(array) is not np.ndarray:
+            return Landing(array, lambda host: self.engine.receive(host, src, tag))
         return self.engine.receive(array, src, tag)
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send, on the caller's own thread."""
+        if type(array) is not np.ndarray:
+            array = to_host(array)
         sent = self._fast_send(array, dst, tag)
         if sent is not True:
             self._finish(sent or self.engine.send(array, dst, tag, waited=True), "send to", dst, timeout_s)
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive on the caller's own thread, and return the sender's group rank."""
+        if type(array) is not np.ndarray:
+            host = to_host(array)
+            source = self.recv(host, src, tag, timeout_s)
+            to_device(array, host)
+            return source
         if src is not None and self._fast_receive(array, src, tag):
             return src
         request = self.engine.receive(array, src, tag, waited=True)

@@ -14,12 +14,14 @@ from rankwise.backends import (
     BackendSpec,
     Capabilities,
     Device,
+    Support,
     conditional,
     derived,
+    device_kind_named,
+    device_names,
     hookimpl,
     loading,
     native,
-    no,
 )
 
 if TYPE_CHECKING:
@@ -42,25 +44,25 @@ _CPU = Device(
     },
 )
 
-_STAGED = "by way of the host; needs CuPy and a GPU"
-_NOT_STAGED = "only broadcast and all_reduce go by way of the host; copy with .get() and .set(), or use nccl"
 
+def _staged(kind: str) -> Device:
+    """Return what there is for arrays of a kind of device: everything, by way of the host."""
 
-def _has_device() -> bool:
-    from rankwise_gloo_tcp.collectives.staging import has_device
+    def is_here() -> bool:
+        found = device_kind_named(kind)
+        return found is not None and not found.why_not()
 
-    return has_device()
-
-
-_STAGES = ("broadcast", "all_reduce")
-_CUDA = Device(
-    {
-        **conditional(*_STAGES, reason=_STAGED, holds=_has_device),
-        **native("barrier"),
-        **no(*(op for op in (*POINT_TO_POINT, *COLLECTIVES) if op not in (*_STAGES, "barrier")), reason=_NOT_STAGED),
-    },
-    native("async", "timeout", "abort", "shrink", "mismatch"),
-)
+    staged = [*POINT_TO_POINT, *(op for op in COLLECTIVES if op != "barrier")]
+    return Device(
+        {
+            **conditional(
+                *staged, reason=f"by way of the host; needs a device {kind!r}", holds=is_here, how=Support.STAGED
+            ),
+            **native("barrier"),
+        },
+        native(*(feature for feature in _CPU.features if feature != "sparse")),
+        here_only=True,
+    )
 
 
 def _load() -> None:
@@ -97,7 +99,7 @@ def rankwise_backend() -> BackendSpec:
         name="gloo",
         api_version=1,
         core="0.1",
-        capabilities=Capabilities("gloo", {"cpu": _CPU, "cuda": _CUDA}),
+        capabilities=Capabilities("gloo", {"cpu": _CPU, **{kind: _staged(kind) for kind in device_names()[1:]}}),
         create=_create,
         availability=_availability,
         variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},

@@ -37,7 +37,7 @@ from rankwise.launching import (
 )
 from rankwise_launch.processes import die_with_parent
 
-__all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interviews", "notes"]
+__all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interview", "interviews", "notes"]
 
 #: How long a backend may take to answer; some load a library of a GPU for it.
 PATIENCE_S = 20.0
@@ -76,19 +76,30 @@ class Interview:
     checks: Sequence[Check] = ()
 
 
-def interviews(patience_s: float = PATIENCE_S, thorough: bool = False) -> list[Interview]:
+def interviews(
+    patience_s: float = PATIENCE_S, thorough: bool = False, names: Sequence[str] | None = None
+) -> list[Interview]:
     """Ask all installed and registered backends, and name those of this project that are missing.
 
     Args:
         patience_s: How long each may take.
         thorough: Have them look at what they need, too.
+        names: Ask only these, and name no others; None for all.
     """
     import pluggy  # noqa: F401 - here, or each child would load it
 
     providers = registry.providers()
-    missing = [Interview(name, available=registry.availability(name)) for name in KNOWN if name not in providers]
+    if names is not None:
+        providers = {name: providers.get(name, "") for name in names}
+    expected = KNOWN if names is None else ()
+    missing = [Interview(name, available=registry.availability(name)) for name in expected if name not in providers]
     asked = _asked_apart(providers, patience_s, thorough) if hasattr(os, "fork") else _asked_here(providers, thorough)
     return sorted([*asked, *missing], key=lambda interview: interview.name)
+
+
+def interview(name: str) -> Interview:
+    """Ask a backend in this process, which it may end."""
+    return _interview(name, "", json.loads(json.dumps(_ask(name, False))), "", 0.0)
 
 
 @dataclass

@@ -51,6 +51,7 @@ class LocalCommunicator(Communicator):
     """One rank's end of a group of threads. A send ends when the message has been received."""
 
     def __init__(self, context: Context) -> None:
+        context.options_as(type(None))
         super().__init__(context)
         self._boxes = _shared_boxes(context)
 

@@ -23,6 +23,7 @@ def create(context: Context) -> Communicator:
     Raises:
         ValueError: MPI knows this process by another rank.
     """
+    context.options_as(type(None))
     here = process()
     here.check_thread()
     if context.global_ranks[context.rank] != here.rank:

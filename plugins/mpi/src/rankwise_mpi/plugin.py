@@ -16,6 +16,7 @@ from rankwise.backends import (
     Runtime,
     conditional,
     derived,
+    device_kind_named,
     get_debug_level,
     hookimpl,
     native,
@@ -40,7 +41,7 @@ _MISMATCH = (
 )
 _MESSAGE_DTYPES = "with RANKWISE_DEBUG=detail, as the group is made; a message of MPI does not tell its dtype"
 _SHRINK = "an Open MPI whose mpirun was given --with-ft ulfm"
-_CUDA = "an MPI library that reports that it is CUDA-aware"
+_CUDA = "an MPI library that reports that it is CUDA-aware; rankwise-nccl brings the arrays"
 
 #: What MPI reduces by itself: a user op over NumPy cannot read the memory of a GPU.
 _CUDA_FLOATS = frozenset({"float16", "float32", "float64"})
@@ -68,7 +69,7 @@ def _survives() -> bool:
 def _cuda_aware() -> bool:
     from rankwise_mpi.library.cuda import is_cuda_aware
 
-    return is_cuda_aware()
+    return device_kind_named("cuda") is not None and is_cuda_aware()
 
 
 _FEATURES = {

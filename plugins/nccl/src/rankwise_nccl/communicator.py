@@ -58,6 +58,7 @@ class NcclCommunicator(Communicator):
     """
 
     def __init__(self, context: Context, api: Api) -> None:
+        context.options_as(type(None))
         super().__init__(context)
         self._api, self._nccl = api, api.nccl
         self._all = CommQueues(api, context, self.fail, self._flush)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rankwise_launch.toolbox import die_with_parent
 
-__all__ = ["conformance"]
+__all__ = ["command", "conformance"]
 
 _SUITE = "rankwise_testing.suite"
 #: How long pytest may take to end its workers.
@@ -26,10 +26,15 @@ def conformance(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) 
         device: The kind of device to prove it on.
         extra_args: Further arguments for pytest, those of the suite included (`--report FILE`, `--variant NAME`).
     """
+    return _run(command(name, device, extra_args))
+
+
+def command(name: str, device: str = "cpu", extra_args: Sequence[str] = ()) -> list[str]:
+    """Return what runs the suite on a backend."""
     # The suite's own settings, whatever project this is called in.
     settings = Path(__file__).with_name("suite") / "pytest.ini"
-    command = [sys.executable, "-m", "pytest", "-c", str(settings), "-p", f"{_SUITE}.plugin", "--pyargs", _SUITE]
-    return _run([*command, "--backend", name, "--device", device, *extra_args])
+    pytest = [sys.executable, "-m", "pytest", "-c", str(settings), "-p", f"{_SUITE}.plugin", "--pyargs", _SUITE]
+    return [*pytest, "--backend", name, "--device", device, *extra_args]
 
 
 def _run(command: Sequence[str]) -> int:

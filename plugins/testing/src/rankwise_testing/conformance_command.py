@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from rankwise.kits import cause, registry
 from rankwise_launch.toolbox import CommandError, columns, environment, marked, pick_backend, require_folder
 from rankwise_testing.conformance import conformance
+from rankwise_testing.own_mutants import MUTANTS, try_mutants
 
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
@@ -24,7 +25,8 @@ ranks. What is declared must work, what is not must be refused."""
 EXAMPLES = """\
 examples:
   rankwise conformance gloo --report gloo.json
-  rankwise conformance mine --fast                   # while you write it: two minutes, likely faults first
+  rankwise conformance mine --fast                   # while you write it: a minute of one processor
+  rankwise conformance mine --mutants 30             # how many mistakes of its own would be noticed
   rankwise conformance mine --badge conformance.json # what shields.io makes a badge of
   rankwise conformance gloo --variant tcp            # one of the ways that it declares; or all of them
   rankwise conformance mine -- -x -k all_reduce      # what follows -- goes to pytest"""
@@ -40,7 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="KIND", default="cpu", help="the kind of device: cpu (default), cuda")
     parser.add_argument("--variant", metavar="WAY", help="a way that the backend declares, such as tcp; or all of them")
     parser.add_argument("--launch", metavar="COMMAND", help="how ranks are started, such as 'mpiexec -n {size}'")
-    parser.add_argument("--fast", action="store_true", help="likely faults first, and no more than two minutes")
+    parser.add_argument(
+        "--fast", action="store_true", help="some of every promise first, and no more than a minute of one processor"
+    )
+    parser.add_argument(
+        "--mutants",
+        type=int,
+        nargs="?",
+        const=MUTANTS,
+        metavar="N",
+        help=f"plant N mistakes in the backend, one at a time ({MUTANTS}), and show what a fast run does not notice",
+    )
     parser.add_argument("--badge", type=Path, metavar="FILE", help="keep the result as JSON that can be published")
     parser.add_argument("--report", type=Path, metavar="FILE", help="keep the declared and the measured table, as JSON")
     parser.usage = f"{parser.prog} NAME [options] [-- {AFTER_DASHES}]"
@@ -54,13 +66,15 @@ def run(options: argparse.Namespace) -> int:
     for report in {path for variant in variants if (path := _report_path(options, variant)) is not None}:
         _check_report(report)
     os.environ.update(environment())
+    if options.mutants is not None:
+        return try_mutants(options.backend, options.mutants, [*_asked(options), *options.after_dashes])
     return max(_run_variant(options, variant) for variant in variants)
 
 
 def _run_variant(options: argparse.Namespace, variant: str) -> int:
     with tempfile.TemporaryDirectory(prefix="rankwise-") as folder:
         report = _report_path(options, variant) or Path(folder, "report.json")
-        asked = ["-q", "--report", str(report.absolute()), *(["--launch", options.launch] if options.launch else [])]
+        asked = ["-q", "--report", str(report.absolute()), *_asked(options)]
         asked += ["--variant", variant] if variant else []
         asked += ["--fast"] if options.fast else []
         asked += ["--badge", str(options.badge.absolute())] if options.badge else []
@@ -68,6 +82,10 @@ def _run_variant(options: argparse.Namespace, variant: str) -> int:
         if report.exists() and report.stat().st_size:
             print(_compared(json.loads(report.read_text(encoding="utf-8")), code))
     return code
+
+
+def _asked(options: argparse.Namespace) -> list[str]:
+    return ["--launch", options.launch] if options.launch else []
 
 
 def _check_report(report: Path) -> None:
@@ -123,9 +141,11 @@ def _compared(report: dict[str, Any], code: int) -> str:
     for found in report["differences"]:
         what = " ".join(str(found[key]) for key in ("op", "feature", "reduce_op", "dtype") if found.get(key))
         words = ("works, but is not declared", "is declared, but does not work")
-        lines.append(f"{marked('differs', 'bad')}: {what} {words[found['declared']]}")
+        lines.append(f"{marked('differs', 'bad')}: {what} {words[found['declared']]} ({found['test']})")
     if not report["differences"] and code == 0:
         lines.append(marked(_verdict(report["covered"]), "good"))
+    if report["not_tried"]:
+        lines.append(marked(f"not tried, for lack of time: {', '.join(report['not_tried'])}", "bad"))
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from rankwise.kits import not_a_name
@@ -12,13 +13,16 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Write a distribution with a complete backend: one socket for each pair of ranks, all collectives derived. It passes the
-conformance kit as it is; replace the sockets by what your library does, and declare what it does natively."""
+conformance kit as it is; replace the sockets by what your library does, and declare what it does natively. With --full
+it has what a published backend needs: a meeting by a deadline, options, collectives of its own, messages that tell
+their dtype, notice of deaths, figures, variants, checks, a command."""
 
 EXAMPLES = """\
-example:
-  rankwise new-backend acme && pip install -e rankwise-acme && rankwise conformance acme --fast"""
+examples:
+  rankwise new-backend acme && pip install -e rankwise-acme && rankwise conformance acme --fast
+  rankwise new-backend acme --full        # with options, collectives of its own, checks and a command"""
 
-_TEMPLATE = Path(__file__).with_name("template") / "backend.txt"
+_TEMPLATES = Path(__file__).with_name("template")
 
 _PROJECT = """\
 [build-system]
@@ -42,6 +46,11 @@ NAME = "rankwise_NAME"
 
 [tool.hatch.build.targets.wheel]
 packages = ["src/rankwise_NAME"]
+"""
+
+_COMMAND = """
+[project.entry-points."rankwise.commands"]
+NAME = "rankwise_NAME.command"
 """
 
 _TEST = '''\
@@ -70,6 +79,7 @@ rankwise conformance NAME             # before you publish it
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("backend", metavar="NAME", help="the backend's name, as in init_process_group(NAME)")
+    parser.add_argument("--full", action="store_true", help="with all that a published backend needs, in some modules")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where to write it; rankwise-NAME")
 
 
@@ -81,19 +91,44 @@ def run(options: argparse.Namespace) -> int:
     folder: Path = options.folder or Path(f"rankwise-{name.replace('_', '-')}")
     if folder.exists():
         raise CommandError(f"{folder} is there already", 2)
-    source = _TEMPLATE.read_text(encoding="utf-8").replace("MeshCommunicator", f"{_class_name(name)}Communicator")
-    files = {
-        "pyproject.toml": _PROJECT.replace("NAME", name),
-        "README.md": _README.replace("NAME", name),
-        f"src/rankwise_{name}/__init__.py": source.replace('"mesh"', f'"{name}"'),
-        "tests/test_conformance.py": _TEST.replace("NAME", name),
-    }
-    for path, text in files.items():
+    for path, text in (_full if options.full else _short)(name).items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     print(f"{folder} has a backend {name!r}; next:\n  pip install -e {folder}\n  rankwise conformance {name} --fast")
     return 0
+
+
+def _short(name: str) -> dict[str, str]:
+    """Return the files of a backend in one module."""
+    source = _text("backend.txt").replace("MeshCommunicator", f"{_class_name(name)}Communicator")
+    return {**_project(name), f"src/rankwise_{name}/__init__.py": source.replace('"mesh"', f'"{name}"')}
+
+
+def _full(name: str) -> dict[str, str]:
+    """Return the files of a backend that has all: the example `wire`, under another name."""
+    folder = _TEMPLATES / "full"
+    files = {path.stem: _renamed(_text(f"full/{path.name}"), name) for path in sorted(folder.glob("*.txt"))}
+    readme = _README.replace("NAME", name) + files.pop("readme")
+    project = _PROJECT.replace('"rankwise-watch~=', '"rankwise-launch~=0.1.0", "rankwise-watch~=')
+    return {
+        **_project(name, project + _COMMAND, readme),
+        **{f"src/rankwise_{name}/{module}.py": text for module, text in files.items()},
+    }
+
+
+def _project(name: str, project: str = _PROJECT, readme: str = _README) -> dict[str, str]:
+    files = {"pyproject.toml": project, "README.md": readme, "tests/test_conformance.py": _TEST}
+    return {path: text.replace("NAME", name) for path, text in files.items()}
+
+
+def _renamed(text: str, name: str) -> str:
+    text = text.replace("rankwise_wire", f"rankwise_{name}").replace("WIRE_", f"{name.upper()}_")
+    return re.sub(r"\bwire\b", name, text).replace("WireCommunicator", f"{_class_name(name)}Communicator")
+
+
+def _text(path: str) -> str:
+    return (_TEMPLATES / path).read_text(encoding="utf-8")
 
 
 def _class_name(name: str) -> str:

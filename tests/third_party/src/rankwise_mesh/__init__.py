@@ -17,6 +17,7 @@ FEATURES |= derived("async", "uneven", "sparse", "timeout", "mismatch")
 class MeshCommunicator(Communicator):
     def __init__(self, context):
         super().__init__(context)
+        context.options_as(type(None))  # or the class of your options
         self.mailbox, self.lock = Mailbox(context.global_ranks), threading.Lock()
         self.sockets = connect_all(context)
         self.readers = [threading.Thread(target=self.read_from, args=(p,), daemon=True) for p in self.sockets]

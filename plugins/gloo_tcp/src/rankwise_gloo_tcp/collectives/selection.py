@@ -42,13 +42,15 @@ class Selection:
         return " ".join(f"{op}={name}" for op, name in sorted(self.forced.items()))
 
 
-def load(options: Any) -> Selection:
+def load(options: Mapping[str, Any]) -> Selection:
     """Return the choices that `pg_options={"algorithms": {op: name}}` or else the environment ask for.
 
     Raises:
         ValueError: An operation or an algorithm does not exist.
     """
-    given = options.get("algorithms", {}) if isinstance(options, Mapping) else {}
+    given = options.get("algorithms", {})
+    if unknown := set(options) - {"algorithms"}:
+        raise ValueError(f"pg_options has {', '.join(map(repr, sorted(unknown)))}; there is 'algorithms'")
     words = os.environ.get(_VARIABLE, "").replace(",", " ").split()
     forced = {**dict(word.partition("=")[::2] for word in words), **given}
     for op, name in forced.items():

@@ -44,9 +44,7 @@ class Strategy:
             return (own and own(self, call)) or call.derived(self.comm)
         if is_sparse(call.array):
             return call.derived(self.comm)
-        from rankwise_gloo_tcp.collectives import staging
-
-        return staging.staged(self.comm, call)
+        return call.staged(self.comm)
 
     def own_collectives(self) -> Collection[str]:
         """Return those that are not derived: at a barrier the comparison is all there is."""

@@ -43,6 +43,7 @@ def create(context: Context) -> GlooCommunicator:
         RendezvousError: The ranks do not use the same transport, protection or number of connections, or cannot.
         DistNetworkError: A rank is on another machine and there is no job secret.
     """
+    chosen = selection.load(context.options_as(dict))
     if context.size == 1 or context.store is None:
         return _alone(context)
     deadline = Deadline(context.timeout_s)
@@ -53,7 +54,6 @@ def create(context: Context) -> GlooCommunicator:
     listeners: list[tuple[socket.socket, bool]] = []
     board_listener: socket.socket | None = None
     try:
-        chosen = selection.load(context.options)
         card = transports.listen(context, transport, proves, listeners, deadline)
         board_name = _board_name(context.rank, context.size, card)
         if len(board_name) > len(_TAKES):

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.kits import Array
+from rankwise.backends import device_kind_named, to_host
+from rankwise.kits import Array, placed
 
 __all__ = [
     "Terms",
@@ -63,13 +64,8 @@ _SPECIAL: dict[str, Any] = {
 
 def missing_device(kind: str) -> str:
     """Return why there is no device of a kind on this machine, or nothing if there is one or nobody can tell."""
-    if kind != "cuda":
-        return ""
-    try:
-        count = _cupy().cuda.runtime.getDeviceCount()
-    except Exception as error:  # there is no CuPy, or no driver
-        return f"there is no GPU: {type(error).__name__}: {error}"
-    return "" if count else "there is no GPU"
+    found = device_kind_named(kind)
+    return "" if found is None else found.why_not()
 
 
 def use_terms(terms: Terms) -> None:
@@ -124,45 +120,34 @@ def why_not(name: str, device_name: str) -> str:
         dtype = dtype_named(name)
     except LookupError as error:
         return str(error)
-    if device_name == "cpu":
-        return ""
     try:
-        _put(np.zeros(1, dtype))
+        placed(np.zeros(1, dtype), device_kind_named(device_name))
     except (TypeError, ValueError) as error:
-        return f"CuPy has no arrays of {name}: {error}"
+        return f"the device has no arrays of {name}: {error}"
     return ""
 
 
 def on_device(array: Any) -> Array:
     """Return a copy of a host array on the device under test."""
-    return np.array(array, copy=True) if device() == "cpu" else _put(np.asarray(array))
+    return placed(np.array(array, copy=True), device_kind_named(device()))
 
 
 def last_device() -> AbstractContextManager[Any]:
     """Make the last device of its kind the current one: the only one on a CPU, and often so on a GPU."""
-    if device() == "cpu":
-        return nullcontext()
-    cuda = _cupy().cuda
-    found: AbstractContextManager[Any] = cuda.Device(cuda.runtime.getDeviceCount() - 1)
-    return found
+    kind = device_kind_named(device())
+    return nullcontext() if kind is None else kind.current(kind.count() - 1)
 
 
 def own_stream() -> AbstractContextManager[Any]:
-    """Give this thread a stream of its own on a GPU: on a shared one, later calls wait for earlier ones."""
-    if device() == "cpu":
-        return nullcontext()
-    stream: AbstractContextManager[Any] = _cupy().cuda.Stream(non_blocking=True)
-    return stream
-
-
-def to_host(array: Array) -> Any:
-    """Return an array of the device under test as a NumPy array."""
-    return array if isinstance(array, np.ndarray) else array.get()
+    """Give this thread a queue of its own on a device: on a shared one, later calls wait for earlier ones."""
+    kind = device_kind_named(device())
+    return nullcontext() if kind is None else kind.queue()
 
 
 def sample(name: str, count: int, rank: int, salt: int = 0) -> Any:
     """Return a host array to be moved, which differs by rank, by `salt` and by position."""
-    numbers = (np.arange(count) * 7 + rank * 31 + salt * 13) % 89 + 10
+    places = np.arange(count)
+    numbers = (places * 7 + places // 89 * 5 + rank * 31 + salt * 13) % 89 + 10
     dtype = dtype_named(name)
     if name == "bool":
         return numbers % 2 == 0
@@ -222,18 +207,3 @@ def _rows(array: Any) -> Any:
     while rows.shape[1] % 2 == 0 and rows.dtype.itemsize < 8:
         rows = rows.view(f"u{2 * rows.dtype.itemsize}")
     return rows
-
-
-def _put(host: Any) -> Array:
-    try:
-        return _cupy().asarray(host)
-    except (TypeError, ValueError):
-        # CuPy copies only what it computes with, but lets bytes be seen as any dtype.
-        raw = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
-        return _cupy().asarray(raw).view(host.dtype).reshape(host.shape)
-
-
-def _cupy() -> Any:
-    import cupy
-
-    return cupy

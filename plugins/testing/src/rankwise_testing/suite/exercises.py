@@ -44,7 +44,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A call that is ready to be made: `call` takes `async_op` and `timeout`, `check` raises if the result is wrong."""
+    """A call that is ready to be made: `call` takes `async_op` and `timeout`.
+
+    `check` raises if the result is wrong, or an input was changed.
+    """
 
     call: Call
     check: Check
@@ -129,7 +132,7 @@ def _all_gather(case: Case, here: _Here) -> Exercise:
     array = on_device(here.data(here.rank))
     return Exercise(
         lambda **terms: dist.all_gather(parts, array, group=here.group, **terms),
-        lambda: _all_same(parts, [here.data(rank) for rank in range(here.size)]),
+        lambda: _all_same([*parts, array], [here.data(rank) for rank in (*range(here.size), here.rank)]),
     )
 
 
@@ -139,16 +142,16 @@ def _gather(case: Case, here: _Here) -> Exercise:
     given = parts if here.is_root else None
     return Exercise(
         lambda **terms: dist.gather(array, given, group=here.group, group_dst=case.root, **terms),
-        lambda: _all_same(parts, [here.data(rank) for rank in range(len(parts))]),
+        lambda: _all_same([*parts, array], [here.data(rank) for rank in (*range(len(parts)), here.rank)]),
     )
 
 
 def _scatter(case: Case, here: _Here) -> Exercise:
-    parts = [on_device(here.data(case.root, to)) for to in range(here.size)] if here.is_root else None
-    array = here.blank()
+    parts = [on_device(here.data(case.root, to)) for to in range(here.size)] if here.is_root else []
+    array, given = here.blank(), parts if here.is_root else None
     return Exercise(
-        lambda **terms: dist.scatter(array, parts, group=here.group, group_src=case.root, **terms),
-        lambda: same(array, here.data(case.root, here.rank)),
+        lambda **terms: dist.scatter(array, given, group=here.group, group_src=case.root, **terms),
+        lambda: _all_same([array, *parts], [here.data(case.root, to) for to in (here.rank, *range(len(parts)))]),
     )
 
 
@@ -168,8 +171,16 @@ def _all_to_all(case: Case, here: _Here) -> Exercise:
     outs = [here.blank() for _ in range(here.size)]
     return Exercise(
         lambda **terms: dist.all_to_all(outs, ins, group=here.group, **terms),
-        lambda: _all_same(outs, [here.data(source, here.rank) for source in range(here.size)]),
+        lambda: _all_same([*outs, *ins], [here.data(*pair) for pair in (*_from(here), *_to(here))]),
     )
+
+
+def _from(here: _Here) -> list[tuple[int, int]]:
+    return [(source, here.rank) for source in range(here.size)]
+
+
+def _to(here: _Here) -> list[tuple[int, int]]:
+    return [(here.rank, to) for to in range(here.size)]
 
 
 def _barrier(case: Case, here: _Here) -> Exercise:
@@ -189,7 +200,7 @@ def _send(case: Case, here: _Here) -> Exercise:
             dist.send(array, group=here.group, group_dst=right, **terms)
         _done(work)
 
-    return Exercise(call, lambda: same(buffer, here.data(left)))
+    return Exercise(call, lambda: _all_same([buffer, array], [here.data(left), here.data(here.rank)]))
 
 
 def _recv(case: Case, here: _Here) -> Exercise:
@@ -203,7 +214,7 @@ def _recv(case: Case, here: _Here) -> Exercise:
         _done(work)
         assert sender == dist.get_global_rank(here.group, left), f"recv returned {sender}"
 
-    return Exercise(call, lambda: same(buffer, here.data(left)))
+    return Exercise(call, lambda: _all_same([buffer, array], [here.data(left), here.data(here.rank)]))
 
 
 #: How to exercise each operation of the capability table.

@@ -30,15 +30,17 @@ def host(*values: float) -> Any:
     return np.array(values, np.int64).astype(plain())
 
 
-def error_of(kind: type[E], call: Callable[..., Any], *args: Any, **terms: Any) -> E:
-    """Make a call that must raise an error of a kind, and return that."""
+def error_of(kind: type[E] | tuple[type[E], ...], call: Callable[..., Any], *args: Any, **terms: Any) -> E:
+    """Make a call that must raise an error of a kind, or of one of several, and return that."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    wanted = " or ".join(each.__name__ for each in kinds)
     try:
         result = call(*args, **terms)
-    except kind as error:
+    except kinds as error:
         return error
     except Exception as error:
-        raise AssertionError(f"{type(error).__name__} instead of {kind.__name__}: {error}") from error
-    raise AssertionError(f"no {kind.__name__}, but {result!r} was returned")
+        raise AssertionError(f"{type(error).__name__} instead of {wanted}: {error}") from error
+    raise AssertionError(f"no {wanted}, but {result!r} was returned")
 
 
 def begun(work: Work | None) -> Work:

@@ -25,7 +25,7 @@ from rankwise.kits import (
 )
 from rankwise_testing.suite.exercises import Case, perform, prepare
 from rankwise_testing.suite.place import JoinPlan
-from rankwise_testing.suite.worlds import REDUCING, Ranks
+from rankwise_testing.suite.worlds import LARGE_SIZES, REDUCING, Ranks
 
 __all__ = ["REDUCING", "CellName", "Measurements", "join_unguarded"]
 
@@ -49,11 +49,16 @@ class Measurements:
         self._worked: dict[CellName, str] = {}
         self._refused: dict[CellName, str] = {}
         self._undeclared: dict[CellName, bool] = {}
+        #: The sizes of small worlds that can be made, the smallest first.
+        self.sizes = [size for size in range(1, LARGE_SIZES[-1] + 1) if size in spec.capabilities.sizes]
+        #: Those on which cells are measured, and that of their refusals.
+        self._measured_sizes = [size for size in _SIZES if size in self.sizes] or self.sizes[:1]
+        self._pair = self._measured_sizes[0]
 
     @cached_property
     def usable(self) -> dict[str, bool]:
         """Which operations and features the table offers, as the ranks' own processes see it."""
-        found: dict[str, bool] = self.ranks.run(1, _usable, self.spec.name, self.device)[0]
+        found: dict[str, bool] = self.ranks.run(self.sizes[0], _usable, self.spec.name, self.device)[0]
         return found
 
     def declares(self, op: str, reduce: str | None, dtype: str) -> bool:
@@ -74,7 +79,7 @@ class Measurements:
             op, reduce, _ = name
             cases = [Case(op, dtype, reduce) for dtype in dtypes]
             named = self.usable[op]
-            answers = self.ranks.run(2, refusals, cases, self.device, named)
+            answers = self.ranks.run(self._pair, refusals, cases, self.device, named)
             for case, texts in zip(cases, zip(*answers, strict=True), strict=True):
                 self._refused[op, reduce, case.dtype] = next((text for text in texts if text), "")
         return self._refused[name]
@@ -87,9 +92,9 @@ class Measurements:
         return self._undeclared[name]
 
     def try_undeclared(self, function: Callable[..., bool], *args: Any) -> bool:
-        """Tell whether a function that joins by `join_unguarded` returns true on two ranks."""
+        """Tell whether a function that joins by `join_unguarded` returns true on all ranks of a small world."""
         try:
-            return all(self.ranks.run_outside(2, function, *args))
+            return all(self.ranks.run_outside(self._pair, function, *args))
         except Exception:  # crashing and hanging are ways of not working
             return False
         finally:
@@ -107,7 +112,7 @@ class Measurements:
 
     def _measure(self, names: list[CellName]) -> dict[CellName, str]:
         problems = dict.fromkeys(names, "")
-        for size in _SIZES:
+        for size in self._measured_sizes:
             cases = [case for name in names if not problems[name] for case in _cases(name, size)]
             for case, text in self._problems(size, cases).items():
                 name = (case.op, case.reduce, case.dtype)

@@ -40,7 +40,7 @@ class JoinPlan:
     folder: str = ""
     timeout_s: float = TIMEOUT_S
 
-    def join(self, rank: int) -> None:
+    def join(self, rank: int, **terms: Any) -> None:
         """Make the default group."""
         place: dict[str, Any] = {"rank": rank, "world_size": self.size}
         if self.where is None:
@@ -49,7 +49,7 @@ class JoinPlan:
             place["store"] = self.where
         else:
             place["init_method"] = self.where
-        dist.init_process_group(self.backend, timeout=self.timeout_s, **place)
+        dist.init_process_group(self.backend, timeout=self.timeout_s, **place, **terms)
 
     def make(self, rank: int, name: str, **terms: Any) -> dist.ProcessGroup:
         """Make a group outside of the world."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
+from random import randrange
 from typing import Any
 
 import pytest
@@ -14,12 +16,22 @@ import pytest
 import rankwise
 import rankwise_local  # noqa: F401  # registers "local"
 from rankwise.errors import BackendNotFoundError, PluginError
-from rankwise.kits import FEATURES, BackendSpec, registry
+from rankwise.kits import FEATURES, BackendSpec, Deadline, registry
 from rankwise_testing.suite.arrays import why_not
 from rankwise_testing.suite.coverage import Coverage
+from rankwise_testing.suite.expect import has_no_store
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
 from rankwise_testing.suite.place import register_from
-from rankwise_testing.suite.promises import FAST_PATIENCE_S, FAST_S, Progress, estimate_s, order, write_badge
+from rankwise_testing.suite.promises import (
+    FAST_PATIENCE_S,
+    FAST_S,
+    FAST_WALL_S,
+    NOT_TRIED,
+    Progress,
+    estimate_s,
+    order,
+    write_badge,
+)
 from rankwise_testing.suite.report import write_report
 from rankwise_testing.suite.worlds import RUN_S, Ranks, ThreadRanks, make_ranks
 
@@ -31,15 +43,55 @@ needs = pytest.mark.needs
 class Kit:
     """The backend under test, the ranks to try it on, and what was found out."""
 
-    def __init__(self, spec: BackendSpec, ranks: Ranks, variant: str) -> None:
-        self.spec, self.ranks, self.variant = spec, ranks, variant
+    def __init__(self, spec: BackendSpec, ranks: Ranks, variant: str, seed: int) -> None:
+        self.spec, self.ranks, self.variant, self.seed = spec, ranks, variant, seed
         self.device, self.plain, self.other = ranks.device, ranks.terms.plain, ranks.terms.other
-        self.run, self.run_alone, self.run_outside = ranks.run, ranks.run_alone, ranks.run_outside
-        self.run_doomed = ranks.run_doomed
         self.measurements = Measurements(ranks, spec)
         self.measured: list[CellName] = []
         self.features: dict[str, bool] = {}
+        #: The test that has shown what a feature, or a cell that differs from the table, does.
+        self.shown_by: dict[str | CellName, str] = {}
         self.progress = Progress(None)
+        #: What is no mistake, and the author may want to know.
+        self.notes: list[str] = []
+
+    def run(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world that other tests use too, see `Ranks`; skip the test if there is none so large."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run(size, function, *args)
+
+    def run_alone(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world of its own, likewise."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run_alone(size, function, *args)
+
+    def run_outside(self, size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function where there is no world yet, likewise."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run_outside(size, function, *args)
+
+    def run_doomed(self, size: int, doomed: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run a function on a world in which one rank dies, likewise."""
+        __tracebackhide__ = True
+        self.sizes(size)
+        return self.ranks.run_doomed(size, doomed, function, *args)
+
+    def sizes(self, *sizes: int) -> list[int]:
+        """Return the sizes of which the table says that groups can be made; skip the test if there are none."""
+        can = self.spec.capabilities.sizes
+        there = [size for size in sizes if size in can]
+        if not there:
+            pytest.skip(f"backend {self.spec.name!r} declares no groups of {' or '.join(map(str, sizes))} ranks")
+        return there
+
+    @cached_property
+    def has_no_store(self) -> bool:
+        """Whether the ranks have nothing but the backend to learn of each other by."""
+        found: bool = self.ranks.run_alone(self.measurements.sizes[0], has_no_store)[0]
+        return found
 
     @property
     def in_threads(self) -> bool:
@@ -90,15 +142,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--max-size", type=int, metavar="N", help="leave larger worlds out, as where many ranks share few cores"
     )
     group.addoption("--variant", default="", metavar="NAME", help="one of the ways that the backend declares (none)")
+    group.addoption("--seed", type=int, metavar="N", help="what drawn sizes, factors and roots begin from (random)")
     group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
     group.addoption("--plugin-module", metavar="MODULE[:FUNCTION]", help="whose backend is to be registered first")
-    group.addoption("--fast", action="store_true", help=f"likely faults first, and no more than {FAST_S:g} s")
+    group.addoption(
+        "--fast",
+        action="store_true",
+        help=f"some of every promise first, and no more than {FAST_S:g} s of one processor",
+    )
     group.addoption("--badge", type=Path, metavar="FILE", help="write the result as JSON that can be published")
     group.addoption("--report", type=Path, metavar="FILE", help="write the declared and the measured table, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find the backend, before anything is collected."""
+    config.addinivalue_line("markers", "slow: not in a fast run")
     config.addinivalue_line("markers", "needs(*names): operations and features that the backend must declare")
     env = dict(pair.split("=", 1) for pair in config.getoption("--env"))
     os.environ.update({name: value for name, value in env.items() if "{rank}" not in value})
@@ -109,22 +167,25 @@ def pytest_configure(config: pytest.Config) -> None:
     env = {**_variables(spec, variant), **env}
     launch, patience_s = shlex.split(config.getoption("--launch")), config.getoption("--patience")
     patience_s = min(patience_s, FAST_PATIENCE_S) if config.getoption("--fast") else patience_s
-    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant)
+    asked = config.getoption("--seed")
+    seed = randrange(1 << 31) if asked is None else asked
+    config.stash[_KIT] = Kit(spec, make_ranks(spec, device, launch, env, module, patience_s), variant, seed)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let those tests come first that are likely to fail; a fast run tries of the cells one dtype each."""
     kit, fast, max_size = config.stash[_KIT], config.getoption("--fast"), config.getoption("--max-size")
-    kit.progress = Progress(FAST_S if fast else None)
+    kit.progress = Progress(FAST_S, end=Deadline(FAST_WALL_S)) if fast else Progress(None)
     kit.ranks.end = kit.progress.end
     out = [item for item in items if max_size is not None and _parameters(item).get("size", 0) > max_size]
     if fast:
         out += [item for item in items if _module(item) == "test_cells" and not _is_plain(item, kit.plain)]
+        out += [item for item in items if item.get_closest_marker("slow")]
     if out:
         items[:] = [item for item in items if item not in set(out)]
         config.hook.pytest_deselected(items=out)
-    places = order({_module(item) for item in items})
-    items.sort(key=lambda item: places[_module(item)])
+    places = dict(zip(items, order(map(_module, items), fast), strict=True))
+    items.sort(key=lambda item: places[item])
 
 
 @pytest.hookimpl(trylast=True)
@@ -142,6 +203,10 @@ def _module(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
 
 
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.rpartition("::")[2]
+
+
 def _parameters(item: pytest.Item) -> Mapping[str, Any]:
     return getattr(getattr(item, "callspec", None), "params", {})
 
@@ -154,7 +219,10 @@ def _is_plain(item: pytest.Item, plain: str) -> bool:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the ranks."""
     if _KIT in config.stash:
-        config.stash[_KIT].ranks.close()
+        kit = config.stash[_KIT]
+        kit.ranks.close()
+        if line := kit.progress.last_line():
+            print(line)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -162,7 +230,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     kit = config.stash[_KIT]
     where = "threads" if kit.in_threads else "processes"
     how = f", variant {kit.variant!r}" if kit.variant else ""
-    return f"rankwise {rankwise.__version__}: backend {kit.spec.name!r} on {kit.device}{how}, ranks are {where}"
+    what = f"backend {kit.spec.name!r} on {kit.device}{how}"
+    return f"rankwise {rankwise.__version__}: {what}, ranks are {where}, --seed {kit.seed}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -171,22 +240,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     kit = item.config.stash[_KIT]
     if report.failed and kit.ranks.cut_short:
-        kit.progress.left_out += 1
+        kit.progress.leave_out(_module(item))
         report.outcome, report.longrepr = "skipped", (str(item.path), 0, _NO_TIME)
     if report.when == "call" or report.outcome != "passed":
-        kit.progress.note(_module(item), report.outcome)
+        kit.progress.note(_module(item), report.outcome, _name(item))
     if report.when == "call" or report.failed:
         for name in _needed(item):
             if name in FEATURES and not report.skipped:
                 kit.features[name] = kit.features.get(name, True) and report.passed
+                if report.failed:
+                    kit.shown_by.setdefault(name, _name(item))
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report."""
+    """Write the report; a promise that there was no time for is no success."""
     path, kit = session.config.getoption("--report"), session.config.stash[_KIT]
+    if session.exitstatus == pytest.ExitCode.OK and kit.progress.not_tried:
+        session.exitstatus = NOT_TRIED
     if path is not None:
-        write_report(path, kit.measurements, kit.measured, kit.features, kit.coverage())
+        write_report(path, kit.measurements, kit.measured, kit.features, kit.shown_by, kit.coverage(), kit.progress)
     badge = session.config.getoption("--badge")
     if badge is not None:
         provider, covered = registry.provider(kit.spec.name), asdict(kit.coverage())
@@ -200,6 +273,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.section("covered")
         for line in kit.coverage().lines():
             terminalreporter.line(line)
+        if kit.notes:
+            terminalreporter.section("notes")
+            for line in sorted(kit.notes):
+                terminalreporter.line(line)
         terminalreporter.section("promises")
         for line in kit.progress.lines():
             terminalreporter.line(line)
@@ -215,10 +292,11 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 def _ranks_can_start(kit: Kit) -> None:
     """End the run if there can be no ranks: every test would say the same."""
     try:
-        kit.measurements.usable  # noqa: B018 - a world of one tells it
+        kit.measurements.usable  # noqa: B018 - the smallest world tells it
     except Exception as error:
-        problem = f"backend {kit.spec.name!r} cannot make a world of one: {type(error).__name__}: {error}"
-        pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)
+        size = kit.measurements.sizes[0]
+        problem = f"backend {kit.spec.name!r} cannot make a world of {size}, which its table offers (`sizes`): "
+        pytest.exit(f"{problem}{type(error).__name__}: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
 
 
 @pytest.fixture(autouse=True)
@@ -230,9 +308,9 @@ def _ends_by_its_timeouts(kit: Kit) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _has_time(kit: Kit) -> None:
+def _has_time(request: pytest.FixtureRequest, kit: Kit) -> None:
     if kit.progress.is_late():
-        kit.progress.left_out += 1
+        kit.progress.leave_out(_module(request.node))
         pytest.skip(_NO_TIME)
 
 

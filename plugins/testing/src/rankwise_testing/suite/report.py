@@ -12,6 +12,7 @@ from typing import Any
 from rankwise.kits import FEATURES, OPS, Capabilities, Cell, Device, Support, __version__
 from rankwise_testing.suite.coverage import Coverage
 from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
+from rankwise_testing.suite.promises import Progress
 
 __all__ = ["write_report"]
 
@@ -21,7 +22,9 @@ def write_report(
     measurements: Measurements,
     measured: Sequence[CellName],
     features: Mapping[str, bool],
+    shown_by: Mapping[str | CellName, str],
     coverage: Coverage,
+    progress: Progress,
 ) -> None:
     """Write what the table declares, what the ranks have shown, and where the two differ.
 
@@ -30,14 +33,16 @@ def write_report(
         measurements: What was measured.
         measured: The cells that were measured.
         features: For each feature that was tried, whether it works.
+        shown_by: The test that has shown each of these that differs from the table.
         coverage: What that comes to.
+        progress: Which promises are kept, and by which tests they were found broken.
     """
     device, declared = measurements.device, measurements.spec.capabilities
     not_measured = sorted(set(FEATURES) - set(features)) + sorted(set(OPS) - {op for op, _, _ in measured})
     shown = _measured_table(measurements, measured, features).to_dict()
-    for cells in shown[device].values():
+    for kind in ("ops", "features"):
         for name in not_measured:
-            cells.pop(name, None)
+            shown[device][kind].pop(name, None)
     report = {
         "rankwise": __version__,
         "python": platform.python_version(),
@@ -46,9 +51,11 @@ def write_report(
         "device": device,
         "declared": {device: declared.to_dict()[device]},
         "measured": shown,
-        "differences": _differences(measurements, measured, features),
+        "differences": _differences(measurements, measured, features, shown_by),
         "not_measured": not_measured,
         "covered": asdict(coverage),
+        "broken_by": progress.broken_by,
+        "not_tried": progress.not_tried,
     }
     path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
@@ -67,7 +74,7 @@ def _measured_table(
     for name, works in features.items():
         if works != measurements.usable[name]:
             cells[name] = replace(cells[name], support=Support.DERIVED) if works else _FAILED
-    return Capabilities(declared.backend, {device: Device(ops, cells)})
+    return Capabilities(declared.backend, {device: Device(ops, cells)}, sizes=declared.sizes)
 
 
 _FAILED = Cell(Support.NO, "declared, but its tests failed")
@@ -86,14 +93,18 @@ def _shown(cell: Cell, op: str, worked: set[CellName]) -> Cell:
 
 
 def _differences(
-    measurements: Measurements, measured: Sequence[CellName], features: Mapping[str, bool]
+    measurements: Measurements,
+    measured: Sequence[CellName],
+    features: Mapping[str, bool],
+    shown_by: Mapping[str | CellName, str],
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for op, reduce, dtype in measured:
         declares, works = measurements.declares(op, reduce, dtype), measurements.worked((op, reduce, dtype))
         if declares != works:
-            found.append({"op": op, "reduce_op": reduce, "dtype": dtype, "declared": declares, "works": works})
+            cell = {"op": op, "reduce_op": reduce, "dtype": dtype, "declared": declares, "works": works}
+            found.append({**cell, "test": shown_by.get((op, reduce, dtype), "")})
     for name, works in features.items():
         if works != measurements.usable[name]:
-            found.append({"feature": name, "declared": not works, "works": works})
+            found.append({"feature": name, "declared": not works, "works": works, "test": shown_by.get(name, "")})
     return found

@@ -24,7 +24,7 @@ _SOME = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"
 @needs("async")
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
 def test_every_collective_may_be_asynchronous(kit: Kit, op: str) -> None:
-    for size in (1, 3):
+    for size in kit.sizes(1, 3):
         kit.run(size, asynchronous, op)
 
 
@@ -33,6 +33,28 @@ def asynchronous(op: str) -> None:
         exercise = prepare(Case(op, reduce="SUM" if "reduce" in op else None, count=count))
         begun(exercise.call(async_op=True)).wait()
         exercise.check()
+
+
+@needs("async", "send", "recv")
+@pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
+def test_an_asynchronous_call_does_not_wait_for_the_others(kit: Kit, op: str) -> None:
+    """The other ranks come only when they have heard that the first one's call has returned."""
+    kit.on_host_only("operations on one GPU stream run one after the other")
+    kit.run_alone(2, issued_before_the_others, op)
+
+
+def issued_before_the_others(op: str) -> None:
+    rank = dist.get_rank()
+    for first in range(2):
+        for count in (5, 5_000):
+            exercise = prepare(Case(op, reduce="SUM" if "reduce" in op else None, count=count))
+            if rank != first:
+                dist.recv(numbers(0), first)
+            work = begun(exercise.call(async_op=True))
+            if rank == first:
+                dist.send(numbers(0), 1 - rank)
+            work.wait()
+            exercise.check()
 
 
 @needs("async", *_SOME)
@@ -94,7 +116,7 @@ def first_calls() -> None:
 @needs("async")
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
 def test_some_ranks_may_wait_at_once_and_others_later(kit: Kit, op: str) -> None:
-    for size in (2, 3):
+    for size in kit.sizes(2, 3):
         kit.run(size, mixed, op)
 
 

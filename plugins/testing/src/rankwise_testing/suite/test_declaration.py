@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
+import rankwise as dist
+from rankwise.backends import Gauges
 from rankwise.kits import Support
 from rankwise_testing.suite.arrays import missing_device
-from rankwise_testing.suite.plugin import Kit
+from rankwise_testing.suite.expect import still_usable, together
+from rankwise_testing.suite.plugin import Kit, needs
 
 #: A program that only lists backends waits for all of them.
 _SOON_S = 2.0
@@ -43,3 +47,24 @@ def test_the_variants_name_their_variables(kit: Kit) -> None:
     for name, variables in kit.spec.variants.items():
         assert name, "a variant has no name"
         assert all(isinstance(text, str) for pair in variables.items() for text in pair), variables
+
+
+@needs("all_reduce")
+def test_what_it_tells_commands_of_itself_grows(kit: Kit) -> None:
+    """`gauges` is asked by another thread, at any time, and counts up."""
+    kit.run(2, count_up)
+
+
+def count_up() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    (communicator,) = group.communicators()
+    told: list[Gauges] = []
+    for _ in range(3):
+        still_usable()
+        together([lambda: told.append(communicator.gauges())])
+    for before, after in pairwise(told):
+        for way, nbytes in before.moved_nbytes.items():
+            assert after.moved_nbytes[way] >= nbytes >= 0, f"what moved by {way} went from {nbytes} to {after}"
+    assert all(count >= 0 for count in told[-1].queued.values()), told[-1]
+    assert told[-1].memory_nbytes >= 0, told[-1]

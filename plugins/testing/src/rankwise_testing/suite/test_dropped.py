@@ -310,6 +310,7 @@ def batch() -> None:
 @needs("async", "all_reduce", "sparse", "send", "recv")
 def test_so_may_a_sparse_array(kit: Kit) -> None:
     pytest.importorskip("scipy.sparse", reason="sparse arrays are scipy's")
+    kit.require("float64", "all_reduce", "send", "recv", reduce="SUM")
     kit.run(3, sparse)
 
 

@@ -32,6 +32,7 @@ _BARE_CALLS = {
 
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in OPS])
 def test_members_may_stand_in_any_order(kit: Kit, op: str) -> None:
+    kit.sizes(3)
     kit.run(4, in_a_permuted_group, op)
 
 
@@ -47,6 +48,7 @@ def in_a_permuted_group(op: str) -> None:
 
 @pytest.mark.parametrize("op", [pytest.param(op, marks=pytest.mark.needs(op)) for op in COLLECTIVES])
 def test_a_non_member_is_warned_and_gets_nothing(kit: Kit, op: str) -> None:
+    kit.sizes(1)
     kit.run(2, as_a_non_member, op)
 
 
@@ -97,6 +99,7 @@ def interleaved() -> None:
 
 @needs("all_reduce")
 def test_a_group_may_be_split(kit: Kit) -> None:
+    kit.sizes(2)
     kit.run(4, split)
 
 
@@ -199,6 +202,7 @@ def threaded() -> None:
 
 @needs("all_reduce", "shrink")
 def test_survivors_form_a_smaller_group(kit: Kit) -> None:
+    kit.sizes(3)
     kit.run_alone(4, shrunk)
 
 

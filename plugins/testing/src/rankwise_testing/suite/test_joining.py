@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -13,14 +17,16 @@ import pytest
 import rankwise as dist
 from rankwise.backends import Capabilities, Communicator, Context
 from rankwise.errors import DistError, DistTimeoutError, RendezvousError
-from rankwise.kits import registry
-from rankwise_testing.suite.expect import error_of
+from rankwise.kits import PrefixStore, Store, registry
+from rankwise_testing.suite.expect import error_of, until
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit
 
 _TIMEOUT_S = 1.0
 #: Far longer than it takes to hear of a failure, and how long that may take.
 _LONG_S, _SOON_S = 60.0, 5.0
+#: How many groups are tried in vain.
+_TRIES = 4
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +100,60 @@ def stand_still(meeting: JoinPlan, rank: int, backend: str) -> tuple[str, float]
         raise OSError("too late")
 
     return _broken(meeting, rank, backend, wait, _TIMEOUT_S)
+
+
+@pytest.mark.parametrize("way", ["late", "refused"])
+def test_a_group_that_cannot_be_made_ends_in_time_and_leaves_nothing(kit: Kit, way: str) -> None:
+    """What `create` of the others has opened by then is closed, and none of them is left in it."""
+    for rank, (names, descriptors) in enumerate(kit.run_outside(3, try_in_vain, kit.spec.name, way)):
+        if rank != 1 and not kit.in_threads:
+            assert not names, f"each of {_TRIES} groups that could not be made leaves threads behind: {names}"
+            assert descriptors < _TRIES, f"{_TRIES} groups that could not be made leave {descriptors} descriptors"
+
+
+def try_in_vain(meeting: JoinPlan, rank: int, backend: str, way: str) -> tuple[list[str], int]:
+    """Make a group in vain several times, and return which threads and how many descriptors that has left."""
+    store = meeting.outside()
+
+    def fail(context: Context) -> None:
+        if way == "late":  # until the others have given it up
+            store.wait([f"{number} given up by {peer}" for peer in (0, 2)], _TIMEOUT_S + 2 * _SOON_S)
+        raise OSError("no such cable")
+
+    threads, descriptors = set(threading.enumerate()), 0
+    for number in range(_TRIES):
+        if number == 1:  # the first try starts what the process keeps
+            threads, descriptors = set(threading.enumerate()), _descriptors()
+        place = replace(meeting, where=_again(meeting, number))
+        _, took_s = _broken(place, rank, backend, fail, _TIMEOUT_S)
+        if rank != 1:
+            assert took_s < _TIMEOUT_S + _SOON_S, f"`create` took {took_s:.1f} s, and had {_TIMEOUT_S:g} s"
+            store.set(f"{number} given up by {rank}", "")
+    with suppress(AssertionError):  # what is just ending is not left behind
+        until(lambda: not set(threading.enumerate()) - threads and _descriptors() <= descriptors, "the end", 2.0)
+    return [thread.name for thread in set(threading.enumerate()) - threads], _descriptors() - descriptors
+
+
+def _again(meeting: JoinPlan, number: int) -> Store | str | None:
+    where = meeting.where
+    return PrefixStore(f"try {number}", where) if isinstance(where, Store) else f"{where}-{number}"
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_options_of_no_kind_that_it_knows_are_refused(kit: Kit) -> None:
+    """The program that gives them believes to have set something."""
+    kit.run_outside(1, give_options)
+
+
+def give_options(meeting: JoinPlan, rank: int) -> None:
+    for number, options in enumerate((object(), 17, "fast", ["fast"])):
+        place = replace(meeting, where=_again(meeting, number))
+        error = error_of((TypeError, ValueError), partial(place.join, rank), pg_options=options)
+        assert "options" in str(error), f"the refusal does not say what it is about: {error}"
+        assert not dist.is_initialized()
 
 
 def _broken(

@@ -91,6 +91,7 @@ def many_messages() -> float:
     return min(growth() for _ in range(_WINDOWS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [pytest.param("send", marks=needs("send", "recv")), *_params()])
 def test_a_small_call_leaves_nothing_behind(kit: Kit, op: str) -> None:
     kit.on_host_only("pools of a GPU library keep what they have")

@@ -113,7 +113,7 @@ def received_as_bytes(dtypes: list[np.dtype[Any]]) -> None:
         for dtype in dtypes:
             data = np.arange(count * dtype.itemsize, dtype=np.uint8) % 2  # booleans are 0 or 1
             if dist.get_rank() == 0:
-                dist.send(data.view(dtype), 1)
+                dist.send(on_device(data.view(dtype)), 1)
             else:
                 array = on_device(np.zeros(data.size, np.uint8))
                 dist.recv(array, 0)

@@ -128,6 +128,7 @@ def mistaken(what: str, odd: int) -> str:
 
 @needs("all_reduce")
 def test_in_a_subgroup_the_odd_one_is_named_by_its_global_rank(kit: Kit) -> None:
+    kit.sizes(3)
     kit.run(4, mistaken_in_a_group)
 
 

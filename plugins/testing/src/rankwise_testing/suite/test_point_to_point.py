@@ -12,7 +12,7 @@ from rankwise import P2POp
 from rankwise.errors import DistError, UnsupportedOperationError
 from rankwise.kits import ProcessGroup
 from rankwise_testing.suite.arrays import on_device, plain, same, to_host
-from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled, still_usable
+from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled, still_usable, until
 from rankwise_testing.suite.plugin import Kit, needs
 
 pytestmark = needs("send", "recv")
@@ -99,6 +99,7 @@ def from_anyone() -> None:
 
 @needs("any_source")
 def test_the_sender_is_told_by_its_global_rank(kit: Kit) -> None:
+    kit.sizes(2)
     kit.run(3, from_anyone_in_a_group)
 
 
@@ -127,6 +128,30 @@ def from_anyone_by_tag() -> None:
             array = numbers(-1)
             assert dist.recv(array, tag=tag) == 0
             same(array, host(tag % 100))
+
+
+@needs("any_source", "tags")
+def test_a_receive_from_anyone_that_waits_goes_by_its_tag(kit: Kit) -> None:
+    """The sender begins when it has heard that the receives wait."""
+    kit.on_host_only("operations on one GPU stream run one after the other")
+    for size in kit.sizes(2, 3):
+        kit.run(size, waiting_for_anyone)
+
+
+def waiting_for_anyone() -> None:
+    tags, last = (7, 0, 5), dist.get_world_size() - 1
+    if dist.get_rank() == 0:
+        arrays = [numbers(-1) for _ in tags]
+        works = [begun(dist.irecv(array, tag=tag)) for array, tag in zip(arrays, tags, strict=True)]
+        dist.send(numbers(0), last)
+        for work, array, tag in zip(works, arrays, tags, strict=True):
+            work.wait(10.0)
+            same(array, host(tag))
+            assert work.source_rank() == last
+    elif dist.get_rank() == last:
+        dist.recv(numbers(0), 0)
+        for tag in reversed(tags):
+            dist.send(numbers(tag), 0, tag=tag)
 
 
 @pytest.mark.parametrize("feature", ["tags", "any_source"])
@@ -183,6 +208,92 @@ def longer() -> None:
     assert str(work.get_future().exception(timeout=5)) == str(first)
 
 
+@needs("short_messages")
+def test_a_message_that_was_too_long_is_gone(kit: Kit) -> None:
+    """What is received next is what was sent next, if anything still can be."""
+    kit.run_alone(2, after_a_longer_one)
+
+
+def after_a_longer_one() -> None:
+    if dist.get_rank() == 0:
+        works = []
+        with suppress(DistError):  # the receiver may have given the group up
+            works = [begun(dist.isend(numbers(*values), 1)) for values in ((1, 2, 3), (4, 5), (6, 7))]
+        for work in works:
+            with suppress(DistError):
+                work.wait()
+        return
+    error_of(DistError, begun(dist.irecv(numbers(-1, -1), 0)).wait)
+    with suppress(DistError):
+        for values in ((4, 5), (6, 7)):
+            array = numbers(-1, -1)
+            dist.recv(array, 0)
+            same(array, host(*values))
+
+
+@pytest.mark.parametrize("count", [1, 1_000, 200_000])
+def test_what_is_sent_is_what_the_array_was(kit: Kit, count: int) -> None:
+    """Once a work has ended the array is the caller's again, also if the message has not been received yet."""
+    kit.on_host_only("a GPU's work has ended for the host when it is in the stream")
+    kit.run(3, changed_after_its_end, count)
+
+
+def changed_after_its_end(count: int) -> None:
+    rank = dist.get_rank()
+    if rank == 0:
+        arrays = [np.full(count, 1, plain()) for _ in range(2)]
+        works = [begun(dist.isend(array, dst)) for dst, array in enumerate(arrays)]
+        with suppress(AssertionError):  # a backend may keep the array until it is received
+            until(lambda: all(work.is_completed() for work in works), "the end of a send", 0.2)
+        for work, array in zip(works, arrays, strict=True):
+            if work.is_completed():
+                array[:] = 9
+        dist.send(numbers(0), 2)
+    elif rank == 2:
+        dist.recv(numbers(-1), 0)
+        dist.send(numbers(0), 1)
+        return
+    else:
+        dist.recv(numbers(-1), 2)
+    array = np.zeros(count, plain())
+    begun(dist.irecv(array, 0)).wait()
+    same(array, np.full(count, 1, plain()))
+    if rank == 0:
+        for work in works:
+            work.wait()
+
+
+#: More than a signed length of 32 bits tells, and what the two ends may need at one time of their memory.
+_BEYOND_NBYTES, _NEEDED_NBYTES = (1 << 31) + 4096, 9 << 30
+
+
+@pytest.mark.slow
+def test_a_message_may_be_longer_than_31_bits_tell(kit: Kit) -> None:
+    kit.on_host_only("a GPU has less memory to spare")
+    if _available_nbytes() < _NEEDED_NBYTES:
+        pytest.skip(f"this machine has no {_NEEDED_NBYTES >> 30} GiB to spare")
+    with kit.ranks.patient(2.0):
+        kit.run_alone(2, beyond_31_bits)
+
+
+def beyond_31_bits() -> None:
+    count = _BEYOND_NBYTES // plain().itemsize
+    marks = [0, (1 << 31) // plain().itemsize - 1, (1 << 31) // plain().itemsize, count - 1]
+    array = np.zeros(count, plain())  # pages that nobody writes to take no memory
+    if dist.get_rank() == 0:
+        array[marks] = host(1, 2, 3, 4)
+        dist.send(array, 1)
+        return
+    array[marks[-1]] = host(9)[0]
+    dist.recv(array, 0)
+    same(array[marks], host(1, 2, 3, 4))
+
+
+def _available_nbytes() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+
+
 def test_a_message_of_nothing_is_a_message(kit: Kit) -> None:
     kit.run(2, empty)
 
@@ -196,7 +307,7 @@ def empty() -> None:
 
 
 def test_a_rank_may_send_to_itself(kit: Kit) -> None:
-    for size in (1, 2):
+    for size in kit.sizes(1, 2):
         kit.run(size, to_oneself)
 
 

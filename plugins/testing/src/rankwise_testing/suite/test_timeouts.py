@@ -12,7 +12,7 @@ from rankwise.errors import DistError, DistTimeoutError, UnsupportedOperationErr
 from rankwise.kits import COLLECTIVES
 from rankwise_testing.suite.arrays import same
 from rankwise_testing.suite.exercises import Case, prepare
-from rankwise_testing.suite.expect import begun, error_of, has_no_store, host, numbers, settled, still_usable
+from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled, still_usable
 from rankwise_testing.suite.plugin import Kit, needs
 
 _TIMEOUT_S = 0.3
@@ -55,7 +55,7 @@ def one_is_missing(op: str) -> str:
 def test_a_timeout_says_what_the_missing_rank_did_last(kit: Kit) -> None:
     if kit.in_threads or kit.device != "cpu":
         pytest.skip("only processes whose waits end on the host are watched over")
-    if kit.run_alone(1, has_no_store)[0]:
+    if kit.has_no_store:
         pytest.skip("the backend's runtime brings no store, in which the ranks could tell of themselves")
     first, second, _ = kit.run_alone(3, wait_for_the_third)
     assert re.search(r"rank 2\b.* last finished broadcast #\d+ at .+ and is alive \(\d\.\d s ago\)", first), first
@@ -190,7 +190,7 @@ def refused() -> None:
 
 @needs("barrier")
 def test_a_monitored_barrier_names_the_missing_ranks_to_all_others(kit: Kit) -> None:
-    if kit.run_alone(1, has_no_store)[0]:
+    if kit.has_no_store:
         pytest.skip("the backend's runtime brings no store, so that this is a plain barrier")
     texts = kit.run_alone(4, monitored)
     assert texts[0] == texts[2], f"the ranks were told different things: {texts}"

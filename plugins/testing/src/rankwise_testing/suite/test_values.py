@@ -9,8 +9,10 @@ import pytest
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise_testing.suite.arrays import device, on_device, to_host
+from rankwise.kits import REDUCE_OP_TABLE
+from rankwise_testing.suite.arrays import device, dtype_named, on_device, to_host
 from rankwise_testing.suite.plugin import Kit
+from rankwise_testing.suite.reducing import compare, reduced
 from rankwise_testing.suite.worlds import LARGE_SIZES
 
 _SIZES = (2, 3, LARGE_SIZES[0])
@@ -18,23 +20,6 @@ _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _SIGNED, _UNSIGNED = ("int8", "int16", "int32", "int64"), ("uint8", "uint16", "uint32", "uint64")
 #: Lengths with and without a rest beyond a vector, and one of several pieces.
 _COUNTS = (1, 17, 70_001)
-_UFUNCS = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
-
-
-def reduced(op: str, reduce: str, mine: Any) -> Any:
-    """Reduce a host array by an operation, and return what this rank got of it, or None."""
-    array, rank, size = on_device(mine), dist.get_rank(), dist.get_world_size()
-    how: ReduceOp = getattr(ReduceOp, reduce)
-    if op == "all_reduce":
-        dist.all_reduce(array, how)
-    elif op == "reduce":
-        dist.reduce(array, size - 1, how)
-        return to_host(array) if rank == size - 1 else None
-    else:
-        out = on_device(np.zeros_like(mine))
-        dist.reduce_scatter(out, [array] * size, how)
-        array = out
-    return to_host(array)
 
 
 def expected(reduce: str, arrays: list[Any]) -> Any:
@@ -42,52 +27,40 @@ def expected(reduce: str, arrays: list[Any]) -> Any:
     total = arrays[0].copy()
     with np.errstate(all="ignore"):
         for array in arrays[1:]:
-            _UFUNCS[reduce](total, array, out=total)
+            REDUCE_OP_TABLE[reduce].ufunc(total, array, out=total)
     return total
 
 
-def compare(op: str, reduce: str, got: Any, want: Any) -> None:
-    """Raise unless the values are equal, NaN where NaN is wanted."""
-    if got is None:
-        return
-    right = (got == want) | ((got != got) & (want != want))
-    if not right.all():
-        first = int(np.flatnonzero(~right)[0])
-        raise AssertionError(
-            f"{op}({reduce}) of {got.dtype} with {got.size} elements: element {first} is {got[first]!r} "
-            f"and should be {want[first]!r}"
-        )
-
-
 @pytest.mark.parametrize("op", _REDUCING)
-@pytest.mark.parametrize("reduce", ["MIN", "MAX"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "datetime64"])
-def test_nan_wins_in_min_and_max(kit: Kit, op: str, reduce: str, dtype: str) -> None:
+@pytest.mark.parametrize("reduce", ["MIN", "MAX", "SUM"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "datetime64", "timedelta64"])
+def test_nan_wins(kit: Kit, op: str, reduce: str, dtype: str) -> None:
     """As in NumPy, from whichever rank it comes; and NaT likewise."""
     kit.on_host_only("what MIN and MAX make of NaN is a GPU library's own affair")
     kit.require(dtype, op, reduce=reduce)
-    for size in _SIZES:
-        kit.run(size, minimum_of_nan, op, reduce, dtype)
+    for size in kit.sizes(*_SIZES):
+        kit.run(size, reduce_nan, op, reduce, dtype)
 
 
-def minimum_of_nan(op: str, reduce: str, name: str) -> None:
-    dtype = np.dtype("M8[s]" if name == "datetime64" else name)
+def reduce_nan(op: str, reduce: str, name: str) -> None:
+    dtype = dtype_named(name)
+    nothing = np.array("NaT" if dtype.kind in "mM" else np.nan, dtype)
     size = dist.get_world_size()
     for count in _COUNTS:
         arrays: list[Any] = []
         for rank in range(size):
             array = ((np.arange(count) * 3 + rank * 5) % 11 - 5).astype(np.int64).astype(dtype)
-            array[rank :: size + 1] = np.array("NaT" if dtype.kind == "M" else np.nan, dtype)
-            array[-1] = arrays[0][-1] if rank else np.array("NaT" if dtype.kind == "M" else np.nan, dtype)
+            array[rank :: size + 1] = nothing
+            array[-1] = arrays[0][-1] if rank else nothing
             arrays.append(array)
-        compare(op, reduce, reduced(op, reduce, arrays[dist.get_rank()]), expected(reduce, arrays))
+        compare(op, reduce, reduced(op, ReduceOp(reduce), arrays[dist.get_rank()]), expected(reduce, arrays))
 
 
 @pytest.mark.parametrize("op", _REDUCING)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_sum_of_negative_zeros_and_infinities(kit: Kit, op: str, dtype: str) -> None:
     kit.require(dtype, op, reduce="SUM")
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         kit.run(size, sum_of_zeros, op, dtype)
 
 
@@ -100,7 +73,7 @@ def sum_of_zeros(op: str, name: str) -> None:
         [np.nan] + [1.0] * (size - 1),
     ]
     arrays = [np.array([kind[r] for kind in kinds] * 50, name) for r in range(size)]
-    got, want = reduced(op, "SUM", arrays[rank]), expected("SUM", arrays)
+    got, want = reduced(op, ReduceOp.SUM, arrays[rank]), expected("SUM", arrays)
     compare(op, "SUM", got, want)
     if got is not None and device() == "cpu":
         assert np.signbit(got[::4]).all(), "the sum of negative zeros is not -0.0"
@@ -113,7 +86,7 @@ def test_zeros_keep_their_sign_in_min_and_max(kit: Kit, op: str, reduce: str, dt
     """Where all are alike there is nothing to choose; where they differ, all ranks choose the same."""
     kit.on_host_only("what MIN and MAX make of zeros is a GPU library's own affair")
     kit.require(dtype, op, reduce=reduce)
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         answers = kit.run(size, signs_of_zeros, op, reduce, dtype)
         mixed = {answer for answer in answers if answer}
         assert op != "all_reduce" or len(mixed) == 1, "the ranks chose different zeros"
@@ -123,10 +96,10 @@ def signs_of_zeros(op: str, reduce: str, name: str) -> bytes:
     rank = dist.get_rank()
     for sign in (-1, 1):
         for count in _COUNTS:
-            got = reduced(op, reduce, np.copysign(np.zeros(count, name), sign).astype(name))
+            got = reduced(op, ReduceOp(reduce), np.copysign(np.zeros(count, name), sign).astype(name))
             if got is not None:
                 assert (np.signbit(got) == (sign < 0)).all(), f"{op}({reduce}) of zeros of one sign has another"
-    mixed = reduced(op, reduce, np.copysign(np.zeros(37, name), (-1) ** (np.arange(37) + rank)).astype(name))
+    mixed = reduced(op, ReduceOp(reduce), np.copysign(np.zeros(37, name), (-1) ** (np.arange(37) + rank)).astype(name))
     return b"" if mixed is None else bytes(mixed.tobytes())
 
 
@@ -140,13 +113,13 @@ def _ends(dtype: np.dtype[Any], count: int, rank: int) -> Any:
 
 
 @pytest.mark.parametrize("op", _REDUCING)
-@pytest.mark.parametrize("reduce", ["MIN", "MAX", "SUM", "PRODUCT"])
+@pytest.mark.parametrize("reduce", ["MIN", "MAX", "SUM", "PRODUCT", "BAND", "BOR", "BXOR"])
 def test_integers_at_the_ends_of_their_range(kit: Kit, op: str, reduce: str) -> None:
-    """Beyond 2**63 they are large, not negative; sums and products wrap around, and keep every bit."""
+    """Beyond 2**63 they are large, not negative; sums and products wrap around; every bit counts."""
     names = [name for name in (*_SIGNED, *_UNSIGNED) if kit.measurements.declares(op, reduce, name)]
     if not names:
         kit.require("int64", op, reduce=reduce)
-    for size in _SIZES:
+    for size in kit.sizes(*_SIZES):
         kit.run(size, at_the_ends, op, reduce, names)
 
 
@@ -155,7 +128,7 @@ def at_the_ends(op: str, reduce: str, names: list[str]) -> None:
     for name in names:
         for count in _COUNTS:
             arrays = [_ends(np.dtype(name), count, r) for r in range(size)]
-            compare(op, reduce, reduced(op, reduce, arrays[rank]), expected(reduce, arrays))
+            compare(op, reduce, reduced(op, ReduceOp(reduce), arrays[rank]), expected(reduce, arrays))
 
 
 @pytest.mark.parametrize("op", _REDUCING)
@@ -168,7 +141,7 @@ def test_products_that_need_all_their_bits(kit: Kit, op: str, dtype: str) -> Non
 def full_products(op: str, dtype: str) -> None:
     factors = [np.array([3037000499, 2**31 - 1, 2**32 + 15, 94906267, 1, 7], dtype) * k for k in (1, 1)]
     factors[1] += np.array([1, 2, 4, 0, 2**62, 2**60], dtype)
-    compare(op, "PRODUCT", reduced(op, "PRODUCT", factors[dist.get_rank()]), expected("PRODUCT", factors))
+    compare(op, "PRODUCT", reduced(op, ReduceOp.PRODUCT, factors[dist.get_rank()]), expected("PRODUCT", factors))
 
 
 #: Elements of float32: somewhat more than 4, 8 and 16 MiB, and 4 MiB exactly.

@@ -38,8 +38,8 @@ MAX_SIZE = 4
 #: Sizes of the worlds in which algorithms are chosen by the number of ranks: odd ones, on either side of eight.
 LARGE_SIZES = (5, 7, 9)
 
-#: Sizes for a few quick cases: even ones, and a power of two beyond the usual.
-MORE_SIZES = (6, 8, 10)
+#: Sizes for a few quick cases: even ones, a prime beyond ten, and powers of two beyond the usual.
+MORE_SIZES = (6, 8, 10, 11, 16)
 #: The operations that reduce.
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
