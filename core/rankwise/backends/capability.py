@@ -25,6 +25,7 @@ from rankwise.backends.vocabulary import (
     operation,
     reduce_op_name,
 )
+from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import DTYPES
 from rankwise.basics.interrupts import held, is_surely_a_handlers
 
@@ -339,7 +340,7 @@ class Capabilities:
         """Answer whether it makes groups of this size, if one is given, that serve these kinds of devices."""
         if missing := [device for device in devices if device not in self.devices]:
             return self._serves_not(missing[0])
-        if size is None or size in self.sizes:
+        if size is None or whole_number(size, "size", 1) in self.sizes:
             return _YES
         return Answer(False, Why.SIZE, f"its groups are of {ranks_text(self.sizes)}, not of {size}")
 

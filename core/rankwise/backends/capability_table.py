@@ -387,7 +387,7 @@ def _supported(
     op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None, features: Iterable[str], size: int | None
 ) -> tuple[list[Cell] | None, bool]:
     """Return the conditions of the first backend that would accept a call, and whether that lasts."""
-    require(backend=backend)
+    require(backend=backend, features=features)
     _understood(op, dtype, reduce_op)
     lasts = True
     kind, features = _kind(device) if backend is None else device, tuple(features)

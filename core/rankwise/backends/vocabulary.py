@@ -139,14 +139,21 @@ class _Reductions(Mapping[str, frozenset[str]]):
 REDUCTIONS: Mapping[str, frozenset[str]] = _Reductions()
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that names the nearest of the known words, or lists them all if none is near."""
+def nearest(word: str, known: Iterable[str], besides: Iterable[str] = ()) -> str:
+    """Return the end of a sentence that names the nearest of the known words, or lists them all if none is near.
+
+    Args:
+        word: What is not known.
+        known: The words.
+        besides: More words, too many to be listed.
+    """
     import difflib  # which nobody needs who makes no mistake
 
-    words = list(dict.fromkeys(known))
+    listed = list(dict.fromkeys(known))
+    words = [*listed, *besides]
     alike = {each.lower(): each for each in words}
     near = difflib.get_close_matches(word.lower(), alike, n=1)
-    return f"did you mean {alike[near[0]]!r}?" if near else f"there are {', '.join(words)}"
+    return f"did you mean {alike[near[0]]!r}?" if near else f"there are {', '.join(listed)}"
 
 
 def operation(op: Any) -> str:
@@ -165,7 +172,7 @@ def needs_of(call: Any, reduce_op: str | None = None) -> Needs:
     needs = CALLS.get(call) if isinstance(call, str) else None
     if needs is None:
         if not (isinstance(call, str) and (call in OPS or call in FEATURES)):
-            near = nearest(str(call), (*OPS, *FEATURES, *CALLS))
+            near = nearest(str(call), (*OPS, *FEATURES), besides=CALLS)
             raise ValueError(f"no such operation or feature, and no such call: {shown(call)}; {near}")
         needs = Needs((call,))
     if reduce_op is not None and REDUCING.isdisjoint(needs.names):

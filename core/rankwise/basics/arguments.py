@@ -87,6 +87,7 @@ _TIMEOUT = _Kind(
     "a number of seconds, a datetime.timedelta",
 ).or_none()
 _TEXT = _Kind(lambda value: isinstance(value, str), "a string").or_none()
+_NAMES = _Kind(_all(lambda value: isinstance(value, str)), "a list of strings")
 _ARRAYS = _Kind(_all(_is_array), "a list of arrays")
 _LISTS = _Kind(_all(_all(_is_array)), "a list of lists of arrays")
 _OBJECTS = _Kind(lambda value: isinstance(value, list), "a list")
@@ -112,6 +113,7 @@ _KINDS: dict[str, _Kind] = {
     "ranks": _RANKS.or_none(),
     "ranks_to_exclude": _RANKS,
     **dict.fromkeys(("group_desc", "backend", "group_name", "init_method"), _TEXT),
+    "features": _NAMES,
     "p2p_op_list": _Kind(_all(lambda value: type(value).__name__ == "P2POp"), "a list of P2POp"),
 }
 
