@@ -62,10 +62,10 @@ def test_what_a_runtime_raises_for_its_users_comes_as_it_is() -> None:
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if none of our own backends were installed."""
     ours = ("gloo", "mpi", "nccl", "local")
-    answer, names = registry.availability, registry.names
+    answer, names = registry._here, registry.names
     monkeypatch.setattr(registry, "names", lambda: [name for name in names() if name not in ours])
     no = dist.Availability(False, "it is not installed")
-    monkeypatch.setattr(registry, "availability", lambda name: no if name in ours else answer(name))
+    monkeypatch.setattr(registry, "_here", lambda name: no if name in ours else answer(name))
 
 
 @pytest.mark.usefixtures("absent")

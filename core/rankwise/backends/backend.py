@@ -14,7 +14,7 @@ from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.vocabulary import device_kind
 from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import BackendUnavailableError
+from rankwise.errors import BackendUnavailableError, DistError
 
 __all__ = [
     "Backend",
@@ -176,6 +176,16 @@ class BackendConfig:
             else:
                 name = Backend(backend)
                 self.device_backend_map = {device: str(name) for device in registry.get(name).capabilities.devices}
+
+    #: Why the program's wish cannot be fulfilled on this rank, which all are told as they meet.
+    refusal: DistError | None = None
+
+    @classmethod
+    def refused(cls, error: DistError) -> BackendConfig:
+        """Return what stands for a wish that cannot be fulfilled here; it names no backend."""
+        config = cls.__new__(cls)
+        config.device_backend_map, config.refusal = {}, error
+        return config
 
     def get_device_backend_map(self) -> dict[str, str]:
         """Return the backend's name for each kind of device."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
 from rankwise.backends.contract import Contract, Gauges
 from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
+from rankwise.backends.supervision import TRUSTED
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited
@@ -50,6 +52,8 @@ def _unnoted_error(error: BaseException) -> None:
 
 #: How many kinds of calls are kept. A program has few; one with ever new sizes must not fill the memory.
 _KEPT = 512
+#: How long a backend may take to abort.
+_ABORT_S = 0.5
 
 
 class Communicator(Contract):
@@ -67,6 +71,8 @@ class Communicator(Contract):
         self.on_wait: Callable[..., object] = _unnoted
         #: Told why the group fails, and with it the collective that this thread has begun last, if that goes on.
         self.on_broken: Callable[[BaseException], object] = _unnoted_error
+        #: Calls what ends this communicator.
+        self.supervision = TRUSTED
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
         self._failure: DistError | None = None
         #: Whose turn it is, and who waits for it.
@@ -206,7 +212,8 @@ class Communicator(Contract):
         if self.failure is None:
             self.failure = error
             self.order.abort(error)
-            self.abort(error)
+            with suppress(DistTimeoutError):  # a backend that does not return has been told, and all go on without it
+                self.supervision.call("abort", partial(self.abort, error), Deadline(_ABORT_S))
             if self.on_failure is not None:
                 self.on_failure(error)
 
@@ -231,7 +238,8 @@ class Communicator(Contract):
         """Stop the thread that runs asynchronous collectives, then close."""
         self.order.close()
         self.forget()  # it may hold memory that is given back
-        self.close()
+        within = Deadline(self.context.timeout_s)
+        self.supervision.call("close", self.close, within, f"closing group {self.context.name!r}")
 
     # ------------------------------------------------------------------ how derived collectives run
 

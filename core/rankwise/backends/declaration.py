@@ -129,6 +129,9 @@ class BackendSpec:
             what they send; by default their distribution and its version.
         load: Imports what `create` needs, while other ranks are still on their way, or before ranks are forked
             (`--preload`), so it starts no thread. An error does no harm: `create` meets it again.
+        attends: Whether the backend ends all that the core calls (`create`, `runtime`, `availability`, `abort` and
+            `close`) in time by itself, and is to be called by the thread that needs it. By default the core calls
+            these on another thread, and leaves one behind that does not return.
     """
 
     name: str
@@ -144,3 +147,4 @@ class BackendSpec:
     checks: Callable[[], Iterable[Check]] = field(default=tuple)
     load: Callable[[], object] = tuple
     meets: str = ""
+    attends: bool = False

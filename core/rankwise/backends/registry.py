@@ -22,9 +22,11 @@ from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
+from rankwise.backends.supervision import Supervision
 from rankwise.backends.validation import checked, checked_availability, checked_runtime
 from rankwise.backends.vocabulary import DECLARED_DEVICES
 from rankwise.basics import entry_points
+from rankwise.basics.deadline import Deadline
 from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
@@ -37,6 +39,9 @@ __all__ = ["KNOWN", "Registry", "registry"]
 
 #: Backends that this project ships beside the core, and the distribution that brings each.
 KNOWN = {"gloo": "rankwise-gloo-tcp", "mpi": "rankwise-mpi", "nccl": "rankwise-nccl"}
+
+#: How long a backend may look whether it can run here.
+_ANSWER_S = 30.0
 
 
 class Registry:
@@ -157,7 +162,9 @@ class Registry:
 
         def asked() -> Runtime | DistError:
             try:
-                return checked_runtime(ask(timeout_s))
+                return checked_runtime(
+                    self.supervision(name).call("runtime", lambda: ask(timeout_s), Deadline(timeout_s))
+                )
             except DistError as error:
                 return error
 
@@ -175,15 +182,27 @@ class Registry:
 
         Raises:
             PluginError: It has returned something else.
+            DistTimeoutError: It has not returned in time.
         """
-        made = self.get(name).create(context)
+        supervision, create = self.supervision(name), self.get(name).create
+        made = supervision.call(
+            "create",
+            lambda: create(context),
+            *(context.deadline, f"making group {context.name!r}", context.look),
+            undo=Communicator.shutdown,
+        )
         if not isinstance(made, Communicator):
             returned = "nothing" if made is None else with_article(type(made).__name__)
             raise PluginError(
                 f"group {context.name!r}: `create` of backend {name!r}, from {self.provider(name)}, "
                 f"has returned {returned}, but must return a Communicator"
             )
+        made.supervision = supervision
         return made
+
+    def supervision(self, name: str) -> Supervision:
+        """Return what calls the functions of a backend."""
+        return Supervision(self.get(name).attends, lambda: f"backend {name!r}, from {self.provider(name)}")
 
     def providers(self) -> dict[str, str]:
         """Return what brings each installed and registered backend, as `provider` tells it, by one look."""
@@ -231,9 +250,12 @@ class Registry:
                 return kept  # another thread has asked meanwhile
             if (problem := self.problem(name)) is not None:
                 return Availability(False, str(problem), problem.remedy)
-            probe = self.get(name).availability
+            probe, within = self.get(name).availability, Deadline(_ANSWER_S)
             try:
-                answer = run_plugin("its availability check failed", lambda: checked_availability(probe()))
+                answer = run_plugin(
+                    "its availability check failed",
+                    lambda: checked_availability(self.supervision(name).call("availability", probe, within)),
+                )
             except PluginFault as fault:
                 answer = Availability(False, str(fault))
             self._answers[name] = answer

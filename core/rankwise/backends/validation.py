@@ -41,6 +41,7 @@ def checked(name: str, spec: Any) -> BackendSpec:
         raise PluginFault(f"{name!r} is no name of a backend: {reason}")
     if spec.name != name:
         raise PluginFault(f"its declaration is of a backend called {spec.name!r}, not {name!r}")
+    of_kind("attends", spec.attends, bool)
     for function in ("create", "availability", "checks", "load", "runtime", "explain"):
         if getattr(spec, function) is not None or function not in ("runtime", "explain"):
             _callable(function, getattr(spec, function))
@@ -58,6 +59,7 @@ def checked(name: str, spec: Any) -> BackendSpec:
         spec.checks,
         spec.load,
         text_of("meets", spec.meets),
+        spec.attends,
     )
 
 

@@ -1,4 +1,4 @@
-"""Steps that wait for a store, as in making a group: another thread takes them, while the caller looks who is there.
+"""Steps that wait, such as for a store as a group is made: another thread takes them, while the caller looks.
 
 That thread stays for a moment when it has taken a step, and takes those that come meanwhile: a group is made in several
 steps, and a program often makes several groups.
@@ -39,7 +39,7 @@ after_fork(_idle.clear)
 
 
 def attended(
-    step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str, store: str = _STORE
+    step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str, whose: str = _STORE
 ) -> _T:
     """Return what a step returns, unless `look` raises before.
 
@@ -51,10 +51,10 @@ def attended(
         look: Raises if it is of no use to wait any more; None where nobody can know.
         deadline: When the step should have ended by itself.
         what: What it belongs to, for messages.
-        store: The store, for messages, and who serves it.
+        whose: What the step waits for, for messages: the store, and who serves it.
 
     Raises:
-        DistTimeoutError: The deadline has passed, and the store does not answer.
+        DistTimeoutError: The deadline has passed, and what the step waits for does not answer.
     """
     ending = Ending()
     _order(partial(contextvars.copy_context().run, step), ending)
@@ -65,7 +65,7 @@ def attended(
             look()
         look_s = min(1.5 * look_s, _LONGEST_LOOK_S)
         if deadline.overdue_s() > _LEEWAY_S:
-            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {store} does not answer"
+            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {whose} does not answer"
             raise DistTimeoutError(text)
     if ending.error is not None:
         raise ending.error

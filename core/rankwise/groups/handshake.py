@@ -17,15 +17,24 @@ from typing import Any
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import boot_of_macos
-from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError, PeerDiedError, RendezvousError
+from rankwise.errors import (
+    BackendNotFoundError,
+    BackendUnavailableError,
+    DistError,
+    DistTimeoutError,
+    GroupAbortedError,
+    PeerDiedError,
+    PluginError,
+    RendezvousError,
+)
 from rankwise.store import Store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
-    *("MEETING", "call_off", "death_verdict", "has_reached", "interrupted", "is_over", "leave", "meet"),
-    *("process_space", "seats", "started_at", "to_be_told", "told_by", "wait_for"),
+    *("MEETING", "REFUSALS", "SAID", "call_off", "death_verdict", "has_reached", "interrupted", "is_over", "leave"),
+    *("meet", "process_space", "refuse", "seats", "started_at", "to_be_told", "told_by", "wait_for"),
 ]
 
 #: Where in a group's store its ranks meet.
@@ -35,6 +44,12 @@ _FINE = FINE.decode()
 _LATE = "did not come within"
 _DIED = "died: "
 _INTERRUPTED = " was interrupted on rank "
+_REFUSED = " cannot take part: "
+
+#: The errors of a rank that cannot have the backend that the program wishes; all ranks raise what the first one raises.
+REFUSALS = (BackendNotFoundError, BackendUnavailableError, PluginError)
+#: What `meet` raises once something is said.
+SAID = (RendezvousError, DistTimeoutError, PeerDiedError, GroupAbortedError, *REFUSALS)
 
 
 def meet(
@@ -68,6 +83,7 @@ def meet(
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
         PeerDiedError: One has died meanwhile.
         GroupAbortedError: One was interrupted.
+        BackendUnavailableError, BackendNotFoundError, PluginError: One cannot have the backend that it was asked for.
 
     The rank that hosts the store must not leave after an error before `to_be_told` ranks know it, by the counter
     "told".
@@ -110,8 +126,18 @@ def call_off(store: Store, error: DistError) -> int | None:
     return None if store.compare_set("verdict", "", str(error)) == FINE else store.add("come", 0)
 
 
+def refuse(store: Store, what: str, rank: int, error: DistError) -> None:
+    """Have all who meet raise the error of a rank that cannot take part; it does not wait for them."""
+    store.compare_set("verdict", "", f"{what}: rank {rank}{_REFUSED}{type(error).__name__}: {error}")
+    store.add("told", 1)
+
+
 def told_by(verdict: str) -> DistError | None:
-    """Return the error of a verdict that `death_verdict` or `interrupted` has made, None for any other."""
+    """Return the error of a verdict that tells of one rank's trouble, None for any other."""
+    head, refused, said = verdict.partition(_REFUSED)
+    if refused:
+        kind, _, text = said.partition(": ")
+        return next(error for error in REFUSALS if error.__name__ == kind)(f"{head}{refused}{text}")
     if _INTERRUPTED in verdict:
         return GroupAbortedError(verdict)
     if not verdict.startswith(_DIED):

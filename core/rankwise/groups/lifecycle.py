@@ -19,8 +19,8 @@ from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import BackendUnavailableError, DistError
 from rankwise.groups import observers
-from rankwise.groups.handshake import leave, wait_for
-from rankwise.groups.joining import join
+from rankwise.groups.handshake import REFUSALS, leave, wait_for
+from rankwise.groups.joining import Joined, join
 from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
@@ -28,7 +28,6 @@ from rankwise.store import Store, StoreLike, innermost
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
-    "available",
     "begin",
     "destroy_process_group",
     "device_index",
@@ -36,6 +35,7 @@ __all__ = [
     "init_process_group",
     "is_initialized",
     "leave_everything",
+    "usable",
 ]
 
 #: Long, as in torch: a dead peer is noticed immediately, and a slow one is no error.
@@ -45,6 +45,8 @@ DEFAULT_TIMEOUT_S = 1800.0
 _STAY_S = 3.0
 #: How long a rank that leaves a group may take to take its keys out of the store.
 _SWEEP_S = 5.0
+#: How long a rank that cannot take part looks for the others' meeting place.
+_REFUSING_S = 10.0
 
 
 def is_initialized() -> bool:
@@ -113,11 +115,11 @@ def init_process_group(
             raise ValueError("init_process_group: give init_method or store, not both")
         timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
         deadline = Deadline(timeout_s)
-        config = available(BackendConfig(backend))
+        config = usable(backend)
         index = device_index(device_id)
 
         def plan() -> Plan:
-            place = join(world, config, init_method, world_size, rank, store, deadline)
+            place = _join(world, config, init_method, world_size, rank, store, deadline)
             return Plan(
                 *("default", tuple(range(place.size)), place.rank, config, timeout_s, place.store),
                 terms={"world_size": place.size},
@@ -176,6 +178,25 @@ def _give_up(group: ProcessGroup, error: BaseException, op: str) -> None:
     group.interrupted(error, op)
     with contextlib.suppress(DistError):
         destroy_process_group(group)
+
+
+def _join(
+    world: World,
+    config: BackendConfig,
+    init_method: str | None,
+    world_size: int,
+    rank: int,
+    store: Store | StoreLike | None,
+    deadline: Deadline,
+) -> Joined:
+    """Find the meeting place; a rank that has only to tell the others that it refuses does not wait long for it."""
+    asked = init_method, world_size, rank, store
+    if config.refusal is None:
+        return join(world, config, *asked, deadline)
+    try:
+        return join(world, config, *asked, Deadline(min(deadline.timeout_s, _REFUSING_S)))
+    except (DistError, ValueError) as error:
+        raise config.refusal from error
 
 
 def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
@@ -252,17 +273,20 @@ def leave_everything() -> None:
         raise errors[0]
 
 
-def available(config: BackendConfig) -> BackendConfig:
-    """Return a config if all its backends can run here.
+def usable(backend: str | None) -> BackendConfig:
+    """Return what a program has asked for; if that cannot run here, one that refuses when the ranks meet.
 
-    Raises:
-        BackendUnavailableError: One cannot; the message says why, and what would help.
+    Then the others are told too.
     """
-    for name in config.backends():
-        answer = registry.availability(name)
-        if not answer:
-            remedy = f"; {answer.remedy}" if answer.remedy else ""
-            raise BackendUnavailableError(f"backend {name!r} cannot run here: {answer.reason}{remedy}")
+    try:
+        config = BackendConfig(backend)
+        for name in config.backends():
+            answer = registry.availability(name)
+            if not answer:
+                remedy = f"; {answer.remedy}" if answer.remedy else ""
+                raise BackendUnavailableError(f"backend {name!r} cannot run here: {answer.reason}{remedy}")
+    except REFUSALS as error:
+        return BackendConfig.refused(error)
     return config
 
 

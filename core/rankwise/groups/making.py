@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
@@ -31,10 +31,19 @@ from rankwise.errors import (
     DistTimeoutError,
     GroupAbortedError,
     PeerDiedError,
-    RendezvousError,
 )
 from rankwise.groups import observers, refusals
-from rankwise.groups.handshake import MEETING, call_off, has_reached, interrupted, meet, to_be_told, told_by
+from rankwise.groups.handshake import (
+    MEETING,
+    SAID,
+    call_off,
+    has_reached,
+    interrupted,
+    meet,
+    refuse,
+    to_be_told,
+    told_by,
+)
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
@@ -170,9 +179,12 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
 
     Raises:
         UnsupportedOperationError: A backend makes no groups of this size; as all have one table, on all ranks.
+        BackendUnavailableError: This rank, or another, cannot have the backend that it was asked for.
     """
     participants = plan.participants or plan.ranks
-    if plan.store is not None and len(participants) > 1:
+    if plan.config.refusal is not None:
+        _refuse(world, plan, plan.config.refusal)
+    elif plan.store is not None and len(participants) > 1:
         _meet(world, plan, plan.store, participants, deadline)
     for name in plan.config.backends():
         devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
@@ -192,7 +204,7 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
             )
             if watcher is not None:
                 watcher.everyone_is_here(seats)
-        except (RendezvousError, DistTimeoutError, PeerDiedError, GroupAbortedError) as error:
+        except SAID as error:
             with contextlib.suppress(DistError):
                 if world.store is life:  # else this thread has been left behind
                     stay_for(world, store, f"{MEETING}/told", to_be_told(place, participants, error))
@@ -212,6 +224,16 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
         if interrupts.is_a_handlers(error) or (world.home or world).stopped is not None:
             _call_off(world, plan, store, error)
         raise
+
+
+def _refuse(world: World, plan: Plan, error: DistError) -> NoReturn:
+    """Tell the others that this rank cannot take part, and raise why."""
+    if (store := plan.store) is not None and len(ranks := plan.participants or plan.ranks) > 1:
+        with contextlib.suppress(DistError):
+            step = partial(refuse, PrefixStore(MEETING, store), _making(plan), plan.global_rank, error)
+            attended(step, None, Deadline(_TELL_S), _making(plan))
+            stay_for(world, store, f"{MEETING}/told", len(ranks))
+    raise anew(error)
 
 
 def _look(world: World, look: Callable[[], None] | None) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from rankwise.backends.backend import BackendConfig
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
 from rankwise.basics.secrecy import given_secret
 from rankwise.groups.joining import lend
-from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, begin, device_index
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, begin, device_index, usable
 from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.ranks import members
@@ -44,7 +43,7 @@ def create(asked: GroupRequest) -> ProcessGroup:
     timeout_s = DEFAULT_TIMEOUT_S if asked.timeout is None else seconds(asked.timeout)
     deadline = Deadline(timeout_s)
     ranks = _checked(asked)
-    config = available(BackendConfig(asked.backend))
+    config = usable(asked.backend)
     index = device_index(asked.device_id)
     home = current()
     world = World(home=home)
@@ -77,7 +76,7 @@ def _with_parent(asked: GroupRequest, parent: ProcessGroup) -> ProcessGroup:
     if not set(ranks) <= set(parent.ranks) or ranks[asked.rank] != parent.global_rank:
         raise ValueError(f"{what}: its members {list(ranks)} must be this rank and others of {parent!r}")
     timeout_s = parent.timeout_s if asked.timeout is None else seconds(asked.timeout)
-    config = parent.config if asked.backend is None else available(BackendConfig(asked.backend))
+    config = parent.config if asked.backend is None else usable(asked.backend)
     count = world.named_groups_made[asked.name] = world.named_groups_made.get(asked.name, 0) + 1
     store = None if world.store is None else PrefixStore(f"named/{asked.name}-{count}", world.store)
     plan = Plan(

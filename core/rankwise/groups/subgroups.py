@@ -12,7 +12,7 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistTimeoutError, ForkedProcessError, PeerDiedError
-from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, available, forget, not_made
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, forget, not_made, usable
 from rankwise.groups.making import Plan, come_together, make_group, stay_for
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.ranks import members
@@ -102,7 +102,7 @@ def _new_group(
     """Make a group in the world of a first group; see `new_group`."""
     world = default.world
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    config = default.config if backend is None else available(BackendConfig(backend))
+    config = default.config if backend is None else usable(backend)
     # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
     name = _local_name(world, listed) if local else _shared_name(world)
     plan = _plan(default, name, listed, config, timeout_s, description, options)
@@ -172,7 +172,7 @@ def split_group(
             return None
         listed = tuple(parent.ranks[rank] for rank in mine)
         timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
-        config = parent.config if backend is None else available(BackendConfig(backend))
+        config = parent.config if backend is None else usable(backend)
         with held:
             plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
             made.append(make_group(parent.world, plan, Deadline(timeout_s)))
@@ -267,8 +267,8 @@ def new_subgroups_by_enumeration(
         lists = [members(ranks, default.rank_of, "ranks_per_subgroup_list") for ranks in ranks_per_subgroup_list]
         _disjoint("new_subgroups_by_enumeration", lists)
         with held:
-            more = {"group_desc": group_desc}
-            _make_each(made, [partial(new_group, ranks, timeout, backend, pg_options, **more) for ranks in lists])
+            make = partial(new_group, timeout=timeout, backend=backend, pg_options=pg_options, group_desc=group_desc)
+            _make_each(made, [partial(make, ranks) for ranks in lists])
             mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
         return mine, made
     except BaseException as error:

@@ -105,4 +105,5 @@ def rankwise_backend() -> BackendSpec:
         variants={name: {"RANKWISE_GLOO_TRANSPORT": name} for name in ("tcp", "shm", "auto")},
         explain=_explain,
         load=_load,
+        attends=True,
     )

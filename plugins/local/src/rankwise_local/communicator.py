@@ -81,7 +81,8 @@ class LocalCommunicator(Communicator):
 def register_local() -> None:
     """Let `init_process_group("local", ...)` work in this process."""
     registry.register(
-        BackendSpec("local", API_VERSION, CAPABILITIES, LocalCommunicator, launch=IN_THREADS), replace=True
+        BackendSpec("local", API_VERSION, CAPABILITIES, LocalCommunicator, launch=IN_THREADS, attends=True),
+        replace=True,
     )
 
 

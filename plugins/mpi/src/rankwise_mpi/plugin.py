@@ -122,4 +122,5 @@ def rankwise_backend() -> BackendSpec:
         availability=_availability,
         runtime=_runtime,
         launch=("mpiexec", "-n", "{size}"),
+        attends=True,
     )

@@ -68,4 +68,5 @@ def rankwise_backend() -> BackendSpec:
         capabilities=Capabilities("nccl", {"cuda": Device(ops, _FEATURES)}),
         create=_create,
         availability=_availability,
+        attends=True,
     )

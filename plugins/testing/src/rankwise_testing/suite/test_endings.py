@@ -11,7 +11,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise.kits import ProcessGroup
+from rankwise.kits import ProcessGroup, Store
 from rankwise_testing.suite.arrays import on_device, pattern, same
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable
@@ -50,14 +50,19 @@ def sent_before_destroy(meeting: JoinPlan, rank: int, late: bool, tells_who_left
         if aside is not None:
             aside.set("gone", "yes")
         return
-    if late and aside is not None:
-        with suppress(DistError):
-            aside.wait(["gone"], _PATIENCE_S)
+    if late:
+        _wait_for(aside, "gone")
     _receive_all(0)
     if tells_who_left:
         _nothing_more_comes(0)
     with suppress(DistError):
         dist.destroy_process_group()
+
+
+def _wait_for(aside: Store | None, key: str) -> None:
+    if aside is not None:
+        with suppress(DistError):
+            aside.wait([key], _PATIENCE_S)
 
 
 def _receive_all(src: int) -> None:
@@ -84,11 +89,15 @@ def test_small_messages_before_destroy_arrive_to_the_last(kit: Kit) -> None:
 def small_before_destroy(meeting: JoinPlan, rank: int) -> None:
     for count in (1, 50):
         meeting.join(rank)
+        aside = meeting.aside()
         if rank == 0:
             for i in range(count):
                 begun(dist.isend(numbers(i), 1))
             dist.destroy_process_group()
+            if aside is not None:
+                aside.set(f"gone {count}", "yes")
         else:
+            _wait_for(aside, f"gone {count}")
             for i in range(count):
                 array = numbers(-1)
                 dist.recv(array, 0)

@@ -169,7 +169,8 @@ def _broken(
 
     name = backend + "_broken"
     table = Capabilities(name, dict(spec.capabilities.devices))
-    registry.register(replace(spec, name=name, capabilities=table, create=create), replace=True)
+    # A backend keeps its word also where the core does not watch over it.
+    registry.register(replace(spec, name=name, capabilities=table, create=create, attends=True), replace=True)
     began = monotonic()
     there = replace(meeting, backend=meeting.backend.replace(backend, name), timeout_s=timeout_s)
     error = error_of(DistError, there.join, rank)
