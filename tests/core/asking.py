@@ -12,6 +12,8 @@ import numpy as np
 
 import rankwise as dist
 from rankwise import ReduceOp
+from rankwise.backends import device_kind_named
+from rankwise.basics.devices import placed
 
 __all__ = ["Question", "answers_that_are_wrong", "asked_of_groups", "questions"]
 
@@ -29,6 +31,7 @@ class Question(NamedTuple):
     reduce_op: str | None = None
     options: tuple[str, ...] = ()
     uneven: bool = False
+    device: str = "cpu"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -51,15 +54,15 @@ def questions(count: int, seed: int) -> Iterator[Question]:
         yield Question(call, draw.choice(DTYPES), reduce_op, options, call in UNEVEN and draw.random() < 0.3)
 
 
-def answers_that_are_wrong(backend: str, count: int = 0, seed: int = 0) -> list[str]:
+def answers_that_are_wrong(backend: str, count: int = 0, seed: int = 0, device: str = "cpu") -> list[str]:
     """Ask, call, and tell which answers were wrong; a collective program, on a world of two."""
     wrong = []
-    for question in questions(count, seed):
-        call, dtype, reduce_op, _, _ = question
-        says = dist.supports(call, "cpu", dtype, reduce_op, backend, features=question.features)
+    for question in (drawn._replace(device=device) for drawn in questions(count, seed)):
+        call, dtype, reduce_op = question[:3]
+        says = dist.supports(call, device, dtype, reduce_op, backend, features=question.features)
         if question.uneven and call in ("gather", "scatter") and not says:
             continue  # the root alone sees that the parts differ, and refuses
-        if not all(dist.supports(other, "cpu", dtype, backend=backend) for other in PARTNERS.get(call, ())):
+        if not all(dist.supports(other, device, dtype, backend=backend) for other in PARTNERS.get(call, ())):
             continue  # nobody could answer
         try:
             CALLS[call](question, {option: VALUES[option] for option in question.options})
@@ -102,7 +105,7 @@ def _options(call: str) -> list[str]:
 
 
 def _array(asked: Question, count: int = 2) -> Any:
-    return np.zeros(count, asked.dtype)
+    return placed(np.zeros(count, asked.dtype), device_kind_named(asked.device))
 
 
 def _waited(work: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.core.asking import answers_that_are_wrong
 from tests.devices.conftest import install
 from tests.processes import environment
 
@@ -358,3 +359,8 @@ def test_functional_calls_return_arrays_of_the_device() -> None:
         *([3.0, 3.0], [1], [[0, 7], [1, 7], [2, 7]], [0, 1, 1, 2, 2, 2], [[0, 1, 1, 2, 2, 2]]),
         *([9], [1, 11, 21], [1], [3]),
     ]
+
+
+def test_answers_about_it_are_what_calls_do() -> None:
+    with local_world(2, backend="quantum:entangled", timeout=PATIENCE_S) as world:
+        assert world.run(lambda: answers_that_are_wrong("entangled", 300, 4, "quantum")) == [[], []]
