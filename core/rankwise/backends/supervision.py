@@ -72,7 +72,7 @@ class Supervision(NamedTuple):
             return result
 
         try:
-            return attended(step, look, deadline, what or f"`{function}`", f"`{function}` of {self.whose()},")
+            return attended(step, look, deadline, what or f"`{function}`", lambda: f"`{function}` of {self.whose()},")
         except BaseException:
             left.append(True)
             give_back()

@@ -31,15 +31,22 @@ _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 0.25
 _LEEWAY_S = 0.5
 #: How long a thread stays without a step.
 _STAY_S = 1.0
-_STORE = "the store of the job"
 
 #: For each thread that has no step now where its next is put; the thread that takes one out of the list puts one there.
 _idle: list[SimpleQueue[_Order]] = []
 after_fork(_idle.clear)
 
 
+def _the_store() -> str:
+    return "the store of the job"
+
+
 def attended(
-    step: Callable[[], _T], look: Callable[[], object] | None, deadline: Deadline, what: str, whose: str = _STORE
+    step: Callable[[], _T],
+    look: Callable[[], object] | None,
+    deadline: Deadline,
+    what: str,
+    whose: Callable[[], str] = _the_store,
 ) -> _T:
     """Return what a step returns, unless `look` raises before.
 
@@ -51,7 +58,7 @@ def attended(
         look: Raises if it is of no use to wait any more; None where nobody can know.
         deadline: When the step should have ended by itself.
         what: What it belongs to, for messages.
-        whose: What the step waits for, for messages: the store, and who serves it.
+        whose: Names what the step waits for, for messages: the store, and who serves it.
 
     Raises:
         DistTimeoutError: The deadline has passed, and what the step waits for does not answer.
@@ -65,7 +72,7 @@ def attended(
             look()
         look_s = min(1.5 * look_s, _LONGEST_LOOK_S)
         if deadline.overdue_s() > _LEEWAY_S:
-            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {whose} does not answer"
+            text = f"{what}: timed out: not done within {deadline.timeout_s:g} s: {whose()} does not answer"
             raise DistTimeoutError(text)
     if ending.error is not None:
         raise ending.error

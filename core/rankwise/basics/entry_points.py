@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
+from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise.errors import PluginError
@@ -28,6 +29,12 @@ __all__ = ["PARTS_GROUP", "Point", "declared", "declared_by", "installed", "load
 #: What another distribution of this project brings for a name that the core has, and programs know.
 PARTS_GROUP = "rankwise.parts"
 _LONGEST = 1000
+#: How all groups of this project begin.
+_OURS = b"[rankwise."
+#: A folder that has changed within so many nanoseconds may change again without a later time.
+_SETTLED_NS = 2_000_000_000
+#: When each folder had changed last, and what was declared there then.
+_kept: dict[str, tuple[int, list[tuple[str, str, str, str]]]] = {}
 
 
 class Point(NamedTuple):
@@ -87,38 +94,52 @@ def declared(group: str) -> Iterator[tuple[str, str]]:
 
 def declared_by(group: str) -> Iterator[tuple[str, str, str]]:
     """Yield the name and value of each entry point likewise, and the distribution and version that bring it."""
-    for folder in dict.fromkeys(sys.path):
-        try:
-            names = os.listdir(folder or os.curdir)
-        except OSError:
-            continue  # a zip file, or nothing at all
-        for name in names:
-            if name.endswith((".dist-info", ".egg-info")):
-                owner = " ".join(name.rpartition(".")[0].split("-")[:2]).replace("_", "-")
-                for point in _declared_in(os.path.join(folder, name, "entry_points.txt"), group):
-                    yield *point, owner
+    for folder in dict.fromkeys(map(os.path.abspath, sys.path)):
+        for section, *point in _declared_in(folder):
+            if section == f"[{group}]":
+                yield tuple(point)  # type: ignore[misc]
 
 
-def _declared_in(path: str, group: str) -> Iterator[tuple[str, str]]:
+def _declared_in(folder: str) -> list[tuple[str, str, str, str]]:
+    """Return section, name, value and owner of what is declared for us in a folder, which is read if it changes."""
+    try:
+        changed_ns = os.stat(folder).st_mtime_ns
+        kept = _kept.get(folder)
+        if kept is not None and kept[0] == changed_ns:
+            return kept[1]
+        names = os.listdir(folder)
+    except OSError:
+        return []  # a zip file, or nothing at all
+    found = []
+    for name in names:
+        if name.endswith((".dist-info", ".egg-info")):
+            owner = " ".join(name.rpartition(".")[0].split("-")[:2]).replace("_", "-")
+            found += [(*point, owner) for point in _in_file(os.path.join(folder, name, "entry_points.txt"))]
+    if time_ns() - changed_ns > _SETTLED_NS:
+        _kept[folder] = changed_ns, found
+    return found
+
+
+def _in_file(path: str) -> Iterator[tuple[str, str, str]]:
     try:
         with open(path, "rb", buffering=0) as file:
             text = file.read()
-        if group.encode() not in text:
+        if _OURS not in text:
             return  # as with nearly all distributions
         lines = text.decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return
-    yield from _in_section(lines, group)
+    yield from _in_sections(lines)
 
 
-def _in_section(lines: list[str], group: str) -> Iterator[tuple[str, str]]:
+def _in_sections(lines: list[str]) -> Iterator[tuple[str, str, str]]:
     section = ""
     for line in map(str.strip, lines):
         if line.startswith("["):
             section = line
-        elif section == f"[{group}]" and "=" in line and not line.startswith("#"):
+        elif "=" in line and not line.startswith("#"):
             name, _, value = line.partition("=")
-            yield name.strip(), value.partition("[")[0].strip()  # an extra of the distribution, in an old notation
+            yield section, name.strip(), value.partition("[")[0].strip()  # an extra, in an old notation
 
 
 def same(one: str, other: str) -> bool:
@@ -158,8 +179,9 @@ def one_line(text: str) -> str:
 def _points(name: str, distribution: Distribution, group: str) -> Iterator[Point]:
     version = str(distribution.version)
     requires = ", ".join(r for r in distribution.requires or () if re.match(r"rankwise\b(?![-_.])", r))
-    for key, value in _in_section((distribution.read_text("entry_points.txt") or "").splitlines(), group):
-        yield Point(key, value, one_line(name), one_line(version), one_line(requires))
+    for section, key, value in _in_sections((distribution.read_text("entry_points.txt") or "").splitlines()):
+        if section == f"[{group}]":
+            yield Point(key, value, one_line(name), one_line(version), one_line(requires))
 
 
 def _normal(name: str) -> str:

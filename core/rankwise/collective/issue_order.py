@@ -237,7 +237,11 @@ class IssueOrder:
                 self._thread = thread
             self._waiting.append(work)
             self.turn.queued = len(self._waiting)
-            ring(self._bells)  # as `tell` does, which would be one call more
+            for bell in self._bells:  # as `tell` does, which would be one call more; who waits forgets its own
+                try:
+                    bell.release()
+                except RuntimeError:  # it was rung before
+                    continue
         return work
 
     def drain(self, timeout_s: float) -> None:
@@ -338,13 +342,11 @@ class IssueOrder:
         bell.acquire()
         self._bells.append(bell)  # under the lock, which is let go meanwhile, however often it is held
         kept = self._lock._release_save()  # type: ignore[attr-defined]
-        rung = False
         try:
-            rung = bell.acquire(timeout=longest_s if timeout_s is None else min(timeout_s, _LOOK_S))
-            return rung
+            return bell.acquire(timeout=longest_s if timeout_s is None else min(timeout_s, _LOOK_S))
         finally:
             self._lock._acquire_restore(kept)  # type: ignore[attr-defined]
-            if not rung and bell in self._bells:
+            if bell in self._bells:
                 self._bells.remove(bell)
 
 

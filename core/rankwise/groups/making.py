@@ -107,7 +107,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
             if plan.store is not None and len(plan.ranks) > 1:
                 counted.append(True)
                 step = partial(_settle, plan, world.default is None, deadline)
-                attended(step, look, deadline, _making(plan), _served(world, plan))
+                attended(step, look, deadline, _making(plan), partial(_served, world, plan))
         interrupts.heed()
         heed.end()
     except BaseException as error:
@@ -212,7 +212,7 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
 
     try:
         with _watched(world, place, participants, what) as look:
-            attended(step, partial(_look, world, look), deadline, what, _served(world, plan))
+            attended(step, partial(_look, world, look), deadline, what, partial(_served, world, plan))
     except (DistNetworkError, DistStoreError) as error:
         if world.default is None:
             if world.host in (None, plan.global_rank):
