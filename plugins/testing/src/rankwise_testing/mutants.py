@@ -141,7 +141,7 @@ def mutants(room: Path) -> list[Mutant]:
         source = Source(path, path.read_bytes())
         for mutant in dict.fromkeys(_within(source, ast.parse(source.text))):
             with suppress(SyntaxError):
-                compile(mutant.apply(source.text), "mutant", "exec")
+                ast.parse(mutant.apply(source.text))
                 found.append(mutant)
     return found
 

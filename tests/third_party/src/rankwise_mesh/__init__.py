@@ -59,11 +59,10 @@ class MeshCommunicator(Communicator):
             while len(header := stream.read(HEADER.size)) == HEADER.size:
                 tag, nbytes = HEADER.unpack(header)
                 if tag == GOODBYE:
-                    return self.mailbox.fail(self.lost(peer), src=peer)
+                    break
                 if len(payload := stream.read(nbytes)) == nbytes:
                     self.mailbox.deliver(peer, tag, payload)
-        # The peer has died or aborted: ranks that need it fail, then ranks that need those.
-        return self.mailbox.fail(self.lost(peer), src=peer)
+        self.mailbox.fail(self.lost(peer), src=peer)  # ranks that need the peer fail, then ranks that need those
 
     def lost(self, peer):
         return PeerDiedError(self.context.global_ranks[peer], "this host", "its connection was closed")
