@@ -87,9 +87,9 @@ def test_small_messages_before_destroy_arrive_to_the_last(kit: Kit) -> None:
 
 
 def small_before_destroy(meeting: JoinPlan, rank: int) -> None:
+    aside = meeting.aside()
     for count in (1, 50):
         meeting.join(rank)
-        aside = meeting.aside()
         if rank == 0:
             for i in range(count):
                 begun(dist.isend(numbers(i), 1))
