@@ -280,9 +280,12 @@ _LATER = {
 _BROUGHT = {
     "FileStore": "rankwise-stores",
     "TCPStore": "rankwise-stores",
+    "TaskError": "rankwise-arrays",
     "as_completed": "rankwise-arrays",
+    "channel": "rankwise-arrays",
     "functional": "rankwise-arrays",
     "grid": "rankwise-arrays",
+    "pool": "rankwise-arrays",
     "secret": "rankwise-network",
     "sendrecv": "rankwise-arrays",
     "share": "rankwise-arrays",
