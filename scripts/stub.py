@@ -34,6 +34,7 @@ from rankwise_arrays.grid import grid as grid
 from rankwise_arrays.messages import sendrecv as sendrecv
 from rankwise_arrays.pools import TaskError as TaskError
 from rankwise_arrays.pools import pool as pool
+from rankwise_arrays.splits import split as split
 from rankwise_arrays.waits import as_completed as as_completed
 from rankwise_arrays.waits import wait_all as wait_all
 from rankwise_arrays.waits import wait_any as wait_any

@@ -290,6 +290,7 @@ _BROUGHT = {
     "sendrecv": "rankwise-arrays",
     "share": "rankwise-arrays",
     "spawn": "rankwise-launch",
+    "split": "rankwise-arrays",
     "wait_all": "rankwise-arrays",
     "wait_any": "rankwise-arrays",
     "wait_some": "rankwise-arrays",
