@@ -286,6 +286,7 @@ _BROUGHT = {
     "functional": "rankwise-arrays",
     "grid": "rankwise-arrays",
     "pool": "rankwise-arrays",
+    "prepare": "rankwise-arrays",
     "secret": "rankwise-network",
     "sendrecv": "rankwise-arrays",
     "share": "rankwise-arrays",

@@ -97,6 +97,7 @@ from rankwise_arrays.blocks import share as share
 from rankwise_arrays.channels import channel as channel
 from rankwise_arrays.grid import grid as grid
 from rankwise_arrays.messages import sendrecv as sendrecv
+from rankwise_arrays.plans import prepare as prepare
 from rankwise_arrays.pools import TaskError as TaskError
 from rankwise_arrays.pools import pool as pool
 from rankwise_arrays.splits import split as split
