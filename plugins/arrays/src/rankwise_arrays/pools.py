@@ -1,6 +1,6 @@
 """Tasks for whichever rank is free: one rank leads, the others work.
 
-The leader sends a task to a worker that waits for one, and receives from whoever has ended its task; so no two ranks
+The leader sends a task to a worker that waits for one, and receives from any that has ended its task; so no two ranks
 wait for each other to receive. When all is done it says so, and all meet in a barrier: as that ends on all ranks or on
 none, they agree whether there is still somebody to wait for.
 
