@@ -41,13 +41,14 @@ def packed(packet: Packet, pickle: bool) -> Box:
         TypeError: The object is of a type that does not travel.
     """
     data = pickle_module.dumps(packet.value) if pickle else encode(packet.value)
-    box = empty_box()
-    _HEAD.pack_into(box, 0, packet.word, packet.number, len(data))
-    end = _HEAD.size + len(data)
-    if end > _BOX_NBYTES:
-        return box, np.frombuffer(data, np.uint8)
-    box[_HEAD.size : end] = np.frombuffer(data, np.uint8)
-    return box, None
+    head = _HEAD.pack(packet.word, packet.number, len(data))
+    if len(head) + len(data) <= _BOX_NBYTES:
+        return _as_array((head + data).ljust(_BOX_NBYTES, b"\0")), None
+    return _as_array(head.ljust(_BOX_NBYTES, b"\0")), _as_array(data)
+
+
+def _as_array(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
 
 
 def empty_box() -> Array:
