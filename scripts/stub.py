@@ -29,8 +29,13 @@ from typing import Literal, overload
 NEEDED = """
 from rankwise_arrays import functional as functional
 from rankwise_arrays.blocks import share as share
+from rankwise_arrays.channels import channel as channel
 from rankwise_arrays.grid import grid as grid
 from rankwise_arrays.messages import sendrecv as sendrecv
+from rankwise_arrays.plans import prepare as prepare
+from rankwise_arrays.pools import TaskError as TaskError
+from rankwise_arrays.pools import pool as pool
+from rankwise_arrays.splits import split as split
 from rankwise_arrays.waits import as_completed as as_completed
 from rankwise_arrays.waits import wait_all as wait_all
 from rankwise_arrays.waits import wait_any as wait_any

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from rankwise.basics.process_end import last_words, process_ending
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
+    from rankwise.codec import decode, encode
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
@@ -109,6 +110,8 @@ _LATER = {
     "processes": ("rankwise.basics.processes", ""),
     "blake2b": ("rankwise.basics.systems", "blake2b"),
     "anew": ("rankwise.basics.tracebacks", "anew"),
+    "decode": ("rankwise.codec", "decode"),
+    "encode": ("rankwise.codec", "encode"),
     "AlgorithmChoice": ("rankwise.collective.algorithms.table", "AlgorithmChoice"),
     "derived_algorithm": ("rankwise.collective.algorithms.table", "derived_algorithm"),
     "fitting_algorithm": ("rankwise.collective.algorithms.table", "fitting_algorithm"),
@@ -224,6 +227,9 @@ __all__ = [
     "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
+    # objects as bytes
+    "decode",
+    "encode",
     # where it is and whom it trusts
     "DebugLevel",
     "blake2b",

@@ -204,11 +204,75 @@ def neighbours(drawn: Drawn, me: int) -> None:
         same(each, None if peer is None else np.array([peer, place ^ 1]))
 
 
+def custom(drawn: Drawn, me: int) -> None:
+    """Reduce and scan by functions: matrix products, which do not commute, pairs, and ufuncs of NumPy."""
+    matrices = drawn.chance.integers(0, 3, (drawn.size, 2, 2))
+    products = [*accumulate(matrices, np.matmul)]
+    same(dist.functional.all_reduce(matrices[me], np.matmul), products[-1])
+    same(dist.functional.scan(matrices[me], np.matmul), products[me])
+    same(dist.functional.exscan(matrices[me], np.matmul), [matrices[0], *products][me])
+    pairs = np.zeros((drawn.size, 3), [("price", "f8"), ("name", "S4")])
+    pairs["price"], pairs["name"] = drawn.chance.integers(0, 9, (drawn.size, 3)), b"x%d" % drawn.root
+    same(dist.functional.all_reduce(pairs[me], cheaper), reduce(cheaper, pairs))
+    same(dist.functional.scan(pairs[me], cheaper), [*accumulate(pairs, cheaper)][me])
+    arrays = drawn.arrays(drawn.shape())
+    for logical in (np.logical_and, np.logical_or, np.logical_xor):
+        same(dist.functional.all_reduce(arrays[me], logical), reduce(logical, arrays).astype(drawn.dtype))
+
+
+def cheaper(one: Any, other: Any) -> Any:
+    return np.where(other["price"] < one["price"], other, one)
+
+
+def located(drawn: Drawn, me: int) -> None:
+    arrays = [array.real for array in drawn.arrays(drawn.shape())]
+    if drawn.dtype.kind == "f" and arrays[-1].size:
+        arrays[-1] = np.where(drawn.chance.random(arrays[-1].shape) < 0.2, np.nan, arrays[-1]).astype(drawn.dtype)
+    stack = np.stack(arrays)
+    for call, best, where in (("minloc", np.min, np.argmin), ("maxloc", np.max, np.argmax)):
+        got, at = getattr(dist.functional, call)(arrays[me])
+        same(got, np.asarray(best(stack, 0)))
+        same(at, np.asarray(where(stack, 0)))
+        assert getattr(dist.functional, call)(0, 7 - me)[1] == 7 - drawn.size + 1
+
+
+def transpose(drawn: Drawn, me: int) -> None:
+    whole = drawn.array(drawn.shape(least=2))
+    got = dist.functional.transpose(np.array_split(whole, drawn.size)[me])
+    same(got, np.array_split(whole.swapaxes(0, 1), drawn.size)[me])
+    assert got.flags.c_contiguous
+
+
+def scatter_unevenly(drawn: Drawn, me: int) -> None:
+    """Scatter in lengths that are given, and gather what has come."""
+    shape = drawn.shape(least=1)
+    axis, whole = drawn.axis(len(shape)), drawn.array(shape)
+    ends = sorted(int(n) for n in drawn.chance.integers(0, shape[axis] + 1, drawn.size - 1))
+    lengths = [end - begin for begin, end in zip([0, *ends], [*ends, shape[axis]], strict=True)]
+    mine = dist.functional.scatter(whole if me == drawn.root else None, drawn.root, axis, lengths=lengths)
+    same(mine, np.split(whole, ends, axis)[me])
+    same(dist.functional.gather(mine, drawn.root, axis), whole if me == drawn.root else None)
+
+
+def splits(drawn: Drawn, me: int) -> None:
+    colors = [None if n == 3 else ("red", 7, -1)[int(n)] for n in drawn.chance.integers(0, 4, drawn.size)]
+    keys = [int(n) for n in drawn.chance.integers(0, 3, drawn.size)]
+    group = dist.split(colors[me], keys[me])
+    if colors[me] is None:
+        assert group is None
+        return
+    meant = sorted((rank for rank in range(drawn.size) if colors[rank] == colors[me]), key=keys.__getitem__)
+    assert dist.get_process_group_ranks(group) == meant
+    assert dist.functional.all_gather(me, group=group).tolist() == meant
+    dist.destroy_process_group(group)
+
+
 CALLS: dict[str, Callable[[Drawn, int], None]] = {
     call.__name__: call
     for call in (
         *(all_reduce, broadcast, all_gather, all_gather_along, gather, gather_along, scatter, reduce_scatter),
         *(all_to_all, all_to_all_list, permute, scan, exscan, objects, ring, halos, neighbours),
+        *(custom, located, transpose, scatter_unevenly, splits),
     )
 }
 
@@ -228,19 +292,13 @@ def drawn_call(seed: int, size: int) -> Callable[[int], None]:
     return partial(CALLS[names[seed % len(names)]], Drawn(seed, size))
 
 
-def random_calls(backend: str, first: int, count: int) -> int:
-    """Make calls in a group of this rank and others; return how many."""
-    if backend:
-        dist.init_process_group(backend, timeout=60)
-    try:
-        for seed in range(first, first + count):
-            try:
-                drawn_call(seed, dist.get_world_size())(dist.get_rank())
-            except Exception as error:
-                raise AssertionError(f"call {seed} on rank {dist.get_rank()}: {error}") from error
-    finally:
-        if backend:
-            dist.destroy_process_group()
+def random_calls(first: int, count: int) -> int:
+    """Make calls; return how many."""
+    for seed in range(first, first + count):
+        try:
+            drawn_call(seed, dist.get_world_size())(dist.get_rank())
+        except Exception as error:
+            raise AssertionError(f"call {seed} on rank {dist.get_rank()}: {error}") from error
     return count
 
 

@@ -113,6 +113,12 @@ def test_the_program_is_named_where_a_call_fails() -> None:
         (lambda: dist.functional.permute(1, [(0, 1), (0, 0)]), "sends or gets twice"),
         (lambda: dist.functional.permute(1, [(0, 2)]), "no rank 2 in a group of 2"),
         (lambda: dist.functional.scan(1.0, dist.ReduceOp.AVG), "scan: AVG is of all ranks"),
+        (
+            lambda: dist.functional.scatter(np.ones(3), lengths=[1, 1]),
+            r"scatter: \[1, 1\] are no lengths of 2 parts of 3",
+        ),
+        (lambda: dist.functional.scatter(np.ones(3), axis=1), "scatter: axis 1 is none"),
+        (lambda: dist.functional.transpose(np.ones(3)), "transpose: an array of 1 dim"),
         (lambda: dist.grid([3]), r"grid: \(3,\) does not fit a group of 2"),
         (lambda: dist.grid([0, 2, 2]), r"does not fit a group of 2"),
         (lambda: dist.grid([2], [True, False]), "2 values of periodic for 1 axes"),
@@ -131,6 +137,22 @@ def test_a_mistake_is_named_on_all_ranks(mistake: Any, words: str) -> None:
 
     with local_world(2, timeout=PATIENCE_S) as world:
         world.run(all_say_so)
+
+
+def test_a_function_that_is_no_operation_on_arrays_is_named_where_it_is_called() -> None:
+    def scans() -> str:
+        try:
+            dist.functional.scan(np.ones(3), np.dot)
+        except ValueError as error:
+            return str(error)
+        with pytest.raises(TypeError, match="arrays of dtype object do not travel"):
+            dist.functional.scan(np.array([None]), np.add)
+        return ""
+
+    with local_world(2, timeout=PATIENCE_S) as world:
+        first, second = world.run(scans)
+    assert first == ""
+    assert second.startswith("scan: the function makes an array of shape () of two of (3,)")
 
 
 def test_shapes_that_do_not_fit_are_told_to_all_ranks() -> None:
@@ -162,6 +184,10 @@ def test_who_is_not_in_the_group_gets_nothing() -> None:
             functional.all_to_all(np.ones(1), **with_group),
             functional.permute(1, [], **with_group),
             functional.scan(1, **with_group),
+            functional.all_reduce(1, np.add, **with_group),
+            functional.minloc(1, **with_group),
+            functional.transpose(np.ones((2, 2)), **with_group),
+            dist.split(0, **with_group),
             functional.broadcast_object(1, **with_group),
             functional.reduce_objects(1, max, **with_group),
             functional.all_to_all_objects([1], **with_group),

@@ -1,4 +1,4 @@
-"""NumPy first: calls that return arrays, grids with halos, and waiting for any of several works.
+"""NumPy first: calls that return arrays, grids with halos, prepared calls, waits for several works, pools and channels.
 
 Everything is made of the public calls of rankwise, so that it runs on every backend, also on those of others.
 """

@@ -8,6 +8,7 @@ call returns None.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ import rankwise as dist
 from rankwise import ReduceOp
 from rankwise_arrays.blocks import axis_of, cut, shares
 from rankwise_arrays.kinds import Array, Group, concatenated, copied, empty, in_order, is_member, placed_like, taken
+from rankwise_arrays.locating import maxloc, minloc
 from rankwise_arrays.messages import tag_for
 from rankwise_arrays.objects import all_to_all_objects, broadcast_object, reduce_objects
-from rankwise_arrays.shapes import exchange_shapes, gather_shapes, joined
+from rankwise_arrays.scans import Op, reduced_by, scanned
+from rankwise_arrays.shapes import gather_shapes, joined
+from rankwise_arrays.transposing import exchanged, transpose
 
 __all__ = [
     "all_gather",
@@ -29,20 +33,24 @@ __all__ = [
     "broadcast_object",
     "exscan",
     "gather",
+    "maxloc",
+    "minloc",
     "permute",
     "reduce_objects",
     "reduce_scatter",
     "scan",
     "scatter",
+    "transpose",
 ]
 
 
-def all_reduce(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
+def all_reduce(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
     """Return the reduction of what all ranks give, element by element.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
-        op: How to reduce.
+        op: How to reduce: a reduce op, or a function of two arrays, such as `np.logical_and` or `np.matmul`, which is
+            called with what lower ranks make first. It must be associative, and need not be commutative.
         group: The group; None is the default group.
         timeout: How long it may take, in seconds or as a `timedelta`; None is the group's time-out.
 
@@ -52,13 +60,17 @@ def all_reduce(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, time
     Examples:
         >>> functional.all_reduce(rank + 1)
         3
+        >>> functional.all_reduce(rank == 0, np.logical_or)
+        True
         >>> functional.all_reduce(np.array([1.0, rank]), dist.ReduceOp.MAX)
         array([1., 1.])
     """
     given = taken("all_reduce", x)
-    out = copied(given.array)
     if not is_member(group):
         return None
+    if not isinstance(op, ReduceOp):
+        return given.give_back(reduced_by("all_reduce", given.array, op, group, timeout))
+    out = copied(given.array)
     dist.all_reduce(out, op, group, timeout=timeout)
     return given.give_back(out)
 
@@ -168,34 +180,53 @@ def gather(x: Any, dst: int = 0, axis: int | None = None, group: Group = None, *
     return given.give_back(whole())
 
 
-def scatter(x: Any, src: int = 0, axis: int = 0, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return to each rank its share of the source's array, which the others need not know.
+def scatter(
+    x: Any,
+    src: int = 0,
+    axis: int = 0,
+    group: Group = None,
+    *,
+    lengths: Sequence[int] | None = None,
+    timeout: Any = None,
+) -> Any:
+    """Return to each rank its part of the source's array, which the others need not know; `gather` is the way back.
 
     Args:
         x: The array on rank `src`; None on the others.
         src: The source, as a global rank.
-        axis: The axis along which it is divided, as `share` divides.
+        axis: The axis along which it is divided.
         group: The group; None is the default group.
+        lengths: How long each rank's part is; None divides as `share` does. Only the source's counts.
         timeout: How long it may take; None is the group's time-out.
 
     Returns:
         This rank's part.
 
+    Raises:
+        ValueError: There is no such axis, or the lengths are not those of parts of it; the same on all ranks.
+
     Examples:
         >>> functional.scatter(np.arange(5) if rank == 0 else None, src=0).tolist()
         [0, 1, 2]
+        >>> functional.scatter(np.arange(5), src=0, lengths=[1, 4]).tolist()
+        [0]
     """
     if not is_member(group):
         return None
     is_root = dist.get_rank() == src
     given = taken("scatter", x if is_root else np.empty(0))
-    parts = None
+    parts: list[Array] | None = None
     told: Any = None
     if is_root:
-        axis = axis_of("scatter", given.array.ndim, axis)
-        parts = cut(given.array, axis, shares(given.array.shape[axis], dist.get_world_size(group)))
-        told = [part.shape for part in parts], given.array.dtype
-    shapes, dtype = broadcast_object(told, src, group)
+        try:
+            parts = _parts(given.array, axis, lengths, dist.get_world_size(group))
+            told = [part.shape for part in parts], given.array.dtype
+        except ValueError as error:
+            told = str(error)
+    told = broadcast_object(told, src, group)
+    if isinstance(told, str):
+        raise ValueError(told)
+    shapes, dtype = told
     out = empty(given.array, tuple(shapes[dist.get_rank(group)]), dtype)
     dist.scatter(out, parts, src, group, timeout=timeout)
     return given.give_back(out)
@@ -262,13 +293,13 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, group: Group =
         if len(x) != size:
             raise ValueError(f"all_to_all: {len(x)} arrays for a group of {size}")
         given = [taken("all_to_all", each) for each in x]
-        come = _exchanged([in_order(each.array) for each in given], group, timeout)
+        come = exchanged([in_order(each.array) for each in given], group, timeout)
         return [each.give_back(array) for each, array in zip(given, come, strict=True)]
     one = taken("all_to_all", x)
     split_axis = axis_of("all_to_all", one.array.ndim, split_axis)
     concat_axis = axis_of("all_to_all", one.array.ndim, concat_axis)
     parts = cut(one.array, split_axis, shares(one.array.shape[split_axis], size))
-    come = _exchanged(parts, group, timeout)
+    come = exchanged(parts, group, timeout)
     return one.give_back(come[0] if size == 1 else concatenated(come, concat_axis))
 
 
@@ -308,12 +339,12 @@ def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, ti
     return given.give_back(out)
 
 
-def scan(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
+def scan(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
     """Return the reduction of what the ranks up to this one give, in their order.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
-        op: How to reduce; not AVG.
+        op: How to reduce, as for `all_reduce`; not AVG.
         group: The group; None is the default group.
         timeout: How long it may take; None is the group's time-out.
 
@@ -327,12 +358,12 @@ def scan(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: A
     return _scanned("scan", x, op, group, timeout, exclusive=False)
 
 
-def exscan(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
+def exscan(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
     """Return the reduction of what the ranks before this one give; rank 0 gets what it gave.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
-        op: How to reduce; not AVG.
+        op: How to reduce, as for `all_reduce`; not AVG.
         group: The group; None is the default group.
         timeout: How long it may take; None is the group's time-out.
 
@@ -346,21 +377,22 @@ def exscan(x: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, *, timeout:
     return _scanned("exscan", x, op, group, timeout, exclusive=True)
 
 
-def _scanned(call: str, x: Any, op: ReduceOp, group: Group, timeout: Any, exclusive: bool) -> Any:
-    from rankwise_arrays.scans import scanned
-
+def _scanned(call: str, x: Any, op: Op, group: Group, timeout: Any, exclusive: bool) -> Any:
     given = taken(call, x)
     if not is_member(group):
         return None
     return given.give_back(scanned(call, given.array, op, group, timeout, exclusive))
 
 
-def _exchanged(parts: Sequence[Array], group: Group, timeout: Any) -> list[Array]:
-    """Send each rank its part, and return what comes from each."""
-    shapes = exchange_shapes(parts, group, timeout)
-    come = [empty(parts[0], shape) for shape in shapes]
-    dist.all_to_all(come, list(parts), group, timeout=timeout)
-    return come
+def _parts(array: Array, axis: int, lengths: Sequence[int] | None, size: int) -> list[Array]:
+    """Return the parts of an array that a scatter sends."""
+    axis = axis_of("scatter", array.ndim, axis)
+    if lengths is None:
+        return cut(array, axis, shares(array.shape[axis], size))
+    if len(lengths) != size or min(lengths) < 0 or sum(lengths) != array.shape[axis]:
+        raise ValueError(f"scatter: {list(lengths)} are no lengths of {size} parts of {array.shape[axis]} elements")
+    ends = accumulate(lengths, initial=0)
+    return cut(array, axis, [range(begin, end) for begin, end in pairwise(ends)])
 
 
 def _checked_pairs(pairs: Sequence[tuple[int, int]], size: int) -> tuple[dict[int, int], dict[int, int]]:

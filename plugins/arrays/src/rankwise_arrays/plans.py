@@ -1,0 +1,169 @@
+"""Calls that are prepared once and made many times: what all ranks must say alike is compared when they are prepared.
+
+A plan holds its arrays, and each run is the plain call with these, which takes the backend's shortcut. So a run has
+the call's own errors too, such as where another rank runs another plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import rankwise as dist
+from rankwise.errors import CollectiveMismatchError
+from rankwise_arrays.kinds import Group, is_member
+
+__all__ = ["Plan", "prepare"]
+
+#: The collectives, and which of their arguments all ranks give alike; of an array it is dtype and shape.
+_COLLECTIVES = {
+    "all_gather": ("tensor",),
+    "all_gather_single": ("input_tensor",),
+    "all_reduce": ("tensor", "op"),
+    "all_to_all": (),
+    "all_to_all_single": (),
+    "barrier": (),
+    "broadcast": ("tensor", "src", "group_src"),
+    "gather": ("dst", "group_dst"),
+    "reduce": ("tensor", "op", "dst", "group_dst"),
+    "reduce_scatter": ("op",),
+    "reduce_scatter_single": ("input", "op"),
+    "scatter": ("src", "group_src"),
+}
+#: The messages, and what begins one.
+_MESSAGES = {"recv": "irecv", "send": "isend"}
+
+
+def prepare(call: str, *args: Any, group: Group = None, **options: Any) -> Plan:
+    """Prepare a call, to be made any number of times with the same arrays; all ranks of its group prepare it.
+
+    Args:
+        call: The name of a collective, or `send` or `recv`, which the two ranks prepare by themselves.
+        *args: Its arguments, in its order.
+        group: The group; None is the default group.
+        **options: Arguments by name.
+
+    Returns:
+        The plan: `plan()` makes the call, `plan.start()` and `plan.wait()` the same in two steps.
+
+    Raises:
+        ValueError: There is no such call, this rank is not in the group, or `async_op` is given.
+        TypeError: The arguments are not those of the call.
+        CollectiveMismatchError: The ranks prepare different calls; the same on all ranks.
+
+    Examples:
+        >>> array = np.ones(2)
+        >>> with dist.prepare("all_reduce", array, dist.ReduceOp.SUM) as plan:
+        ...     for _ in range(3):
+        ...         plan()
+        >>> array
+        array([8., 8.])
+    """
+    if call not in _COLLECTIVES and call not in _MESSAGES:
+        raise ValueError(f"prepare: no call {call!r}; there are {', '.join(sorted([*_COLLECTIVES, *_MESSAGES]))}")
+    if "async_op" in options:
+        raise ValueError("prepare: async_op is not for a plan; start() begins the call, and wait() waits for it")
+    if not is_member(group):
+        raise ValueError("prepare: this rank is not in the group")
+    bound = signature(getattr(dist, call)).bind(*args, group=group, **options)
+    bound.apply_defaults()
+    if call in _COLLECTIVES:
+        _compare(call, {name: _described(bound.arguments[name]) for name in _COLLECTIVES[call]}, group)
+    bound.arguments.pop("async_op", None)
+    return Plan(call, bound.arguments)
+
+
+class Plan:
+    """A call that has been prepared; see `prepare`.
+
+    Attributes:
+        call: Its name.
+    """
+
+    def __init__(self, call: str, arguments: dict[str, Any]) -> None:
+        self.call = call
+        self._run = partial(getattr(dist, call), **arguments)
+        begun = {name: value for name, value in arguments.items() if name != "timeout"}
+        if call in _MESSAGES:
+            self._begin = partial(getattr(dist, _MESSAGES[call]), **begun)
+        else:
+            self._begin = partial(self._run, async_op=True)
+        self._work: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.call}>"
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for a run that was started, and close the plan."""
+        if kind is None and self._work is not None:
+            self.wait()
+        self.close()
+
+    def __call__(self) -> Any:
+        """Make the call, and return what it returns.
+
+        Raises:
+            ValueError: The plan has been closed.
+            CollectiveMismatchError: The ranks run different plans.
+        """
+        return self._run()
+
+    def start(self) -> None:
+        """Begin the call.
+
+        Raises:
+            ValueError: A run has not been waited for, or the plan has been closed.
+        """
+        if self._work is not None:
+            raise ValueError(f"start: the last run of this plan of {self.call} has not been waited for")
+        self._work = self._begin()
+
+    def wait(self, timeout: Any = None) -> None:
+        """Wait for the run that was started.
+
+        Args:
+            timeout: How long, in seconds or as a `timedelta`; None is the group's time-out.
+
+        Raises:
+            ValueError: None was started.
+            DistTimeoutError: It has taken too long, and can be waited for again.
+        """
+        if self._work is None:
+            raise ValueError(f"wait: no run of this plan of {self.call} was started")
+        self._work.wait(timeout)
+        self._work = None
+
+    def close(self) -> None:
+        """Let go of the arrays."""
+        self._run = self._begin = partial(_closed, self.call)
+
+
+def _closed(call: str) -> Any:
+    raise ValueError(f"this plan of {call} has been closed")
+
+
+def _compare(call: str, mine: dict[str, str], group: Group) -> None:
+    """Compare what all ranks say.
+
+    Raises:
+        CollectiveMismatchError: They differ.
+    """
+    told: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(told, " ".join([call, *(f"{name}={value}" for name, value in mine.items())]), group)
+    ways = Counter(told)
+    if len(ways) == 1:
+        return
+    most, votes = ways.most_common(1)[0]
+    ranks = dist.get_process_group_ranks(group)
+    odd = tuple(rank for rank, each in zip(ranks, told, strict=True) if each != most or 2 * votes <= len(told))
+    lines = "; ".join(f"rank {rank}: {each}" for rank, each in zip(ranks, told, strict=True))
+    raise CollectiveMismatchError(f"prepare: the ranks do not prepare the same call: {lines}", odd)
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else str(value)
