@@ -44,6 +44,16 @@ def send_to_nobody():
         return translate(error, "send on 0")
 
 
+def translated_after_a_death(names):
+    """Return what errors of these classes become where rank 3 is known to have died."""
+    from mpi4py import MPI
+
+    from rankwise_mpi.library.failures import translate
+
+    errors = [MPI.Exception(getattr(MPI, name)) for name in names]
+    return [type(translate(error, "send", (3, "host"))).__name__ for error in errors]
+
+
 def begin():
     """Return what is said of a world that cannot be, or else its size and a sum."""
     try:

@@ -44,6 +44,12 @@ def test_the_library_says_itself_what_went_wrong(alone):
     assert "send on 0: ERR_RANK: " in str(said)
 
 
+def test_what_the_library_cannot_explain_is_the_death_that_is_known(alone):
+    unexplained, explained = ["ERR_OTHER", "ERR_INTERN", "ERR_UNKNOWN", "ERR_PROC_FAILED"], ["ERR_RANK", "ERR_TRUNCATE"]
+    said = alone(singletons.translated_after_a_death, [*unexplained, *explained])
+    assert said == ["PeerDiedError"] * 4 + ["DistBackendError"] * 2
+
+
 @pytest.mark.parametrize(
     ("library", "environ", "names"),
     [

@@ -24,7 +24,7 @@ from rankwise_mpi.group.receives import Receives
 from rankwise_mpi.group.whereabouts import NOTE_AFTER_S, Whereabouts
 from rankwise_mpi.library import cuda, ulfm
 from rankwise_mpi.library.counts import largest_count
-from rankwise_mpi.library.failures import is_revoked, translate
+from rankwise_mpi.library.failures import may_be_a_death, translate
 from rankwise_mpi.library.requests import Testable
 from rankwise_mpi.process.process import Process
 from rankwise_mpi.process.waiting import wait_until
@@ -265,8 +265,8 @@ class Endpoint:
     def fatal(self, what: str, error: MPI.Exception) -> DistError:
         """Fail the group with an error of MPI, and return it in our error tree."""
         died = self._who_died()
-        if died is None and is_revoked(error):
-            # By the first survivor, most likely, that has learned of a death; MPI tells this rank as well, a bit later.
+        if died is None and self._process.survives_deaths and may_be_a_death(error):
+            # Another survivor has most likely learned of it already; MPI tells this rank as well, a bit later.
             wait_until(lambda: self._who_died() is not None, _NOTICE_S, lambda: None)
             died = self._who_died()
         return self.fail(translate(error, self.where(what), died))

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError, UnsupportedOperationError
 
-__all__ = ["ERRORS", "error_class_name", "is_revoked", "translate"]
+__all__ = ["ERRORS", "error_class_name", "may_be_a_death", "translate"]
 
 _MISUSE = "report this: the backend should not have asked for that"
 _LIMIT = "the library cannot take so much at once"
@@ -50,9 +50,13 @@ ERRORS: dict[str, tuple[type[DistError], str]] = {
 }
 
 
-def is_revoked(error: MPI.Exception) -> bool:
-    """Tell whether an exception says that another rank has ended all that is pending on the communicator."""
-    return error_class_name(error.Get_error_class()) == "ERR_REVOKED"
+def may_be_a_death(error: MPI.Exception) -> bool:
+    """Tell whether an exception may come of a rank's end.
+
+    So it is where another rank has ended all that is pending on the communicator, and where the library does not know
+    what is wrong: Open MPI says "other" if a process ends in the middle of an operation.
+    """
+    return error_class_name(error.Get_error_class()) in ("ERR_REVOKED", "ERR_OTHER", "ERR_INTERN", "ERR_UNKNOWN")
 
 
 def translate(error: MPI.Exception, where: str, died: tuple[int, str] | None = None) -> DistError:
@@ -66,7 +70,7 @@ def translate(error: MPI.Exception, where: str, died: tuple[int, str] | None = N
     name = error_class_name(error.Get_error_class())
     kind, advice = ERRORS.get(name, (DistBackendError, _LIBRARY))
     said = " ".join(error.Get_error_string().split())
-    if kind is PeerDiedError or (died is not None and is_revoked(error)):
+    if kind is PeerDiedError or (died is not None and may_be_a_death(error)):
         return PeerDiedError(*(died or (-1, "an unknown host")), f"noticed in {where}: {said}")
     return kind(f"{where}: {name}: {said}" + (f"; {advice}" if advice else ""))
 
