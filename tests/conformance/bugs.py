@@ -189,6 +189,7 @@ BUGS: dict[str, dict[str, tuple[str, str]]] = {
         "deaf_after_a_death": ("takes_nothing_from or any_source", r"test_a_death_that_a_backend_acts_on.*"),
         "leaves_its_thread": ("cannot_be_made or any_source", r"test_a_group_that_cannot_be_made.*"),
         "leaves_its_socket": ("cannot_be_made or any_source", r"test_a_group_that_cannot_be_made.*"),
+        "keeps_files": ("nothing_is_left or very_long", r"test_nothing_is_left.*"),
         "keeps_descriptors": ("nothing_is_left or very_long", r"test_nothing_is_left.*"),
         "keeps_threads": ("nothing_is_left or very_long", r"test_nothing_is_left.*"),
     },

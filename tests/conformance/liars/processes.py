@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -42,6 +43,15 @@ class keeps_descriptors(rankwise_mesh.MeshCommunicator):
     def close(self):
         super().close()
         os.open(os.devnull, os.O_RDONLY)
+
+
+@_mesh
+class keeps_files(rankwise_mesh.MeshCommunicator):
+    """Each group leaves a temporary folder behind."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        tempfile.mkdtemp()
 
 
 @_mesh

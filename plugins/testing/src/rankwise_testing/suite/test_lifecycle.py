@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_nothing_is_left_behind(kit: Kit) -> None:
         text = "; then ".join(f"from {before} to {after}, new are {new}" for before, after, new in rounds)
         # What other groups of the process open late grows once, what lives leave behind each time.
         grew = [not _no_more(after, before) for before, after, _ in rounds]
-        assert not all(grew), f"threads and descriptors grew in {_LIVES} lives {text}"
+        assert not all(grew), f"threads, descriptors and files grew in {_LIVES} lives {text}"
 
 
 def grown(meeting: JoinPlan, rank: int) -> list[tuple[tuple[int, ...], tuple[int, ...], list[str]]]:
@@ -81,19 +82,20 @@ def grown(meeting: JoinPlan, rank: int) -> list[tuple[tuple[int, ...], tuple[int
         still_usable(group)
         dist.destroy_process_group()
 
-    for _ in range(3):  # caches and lazily started threads of the process
-        live()
-    return [_after_some(live) for _ in range(_ROUNDS)]
+    with _temporary_files_apart():
+        for _ in range(3):  # caches and lazily started threads of the process
+            live()
+        return [_after_some(live) for _ in range(_ROUNDS)]
 
 
 def _after_some(live: Callable[[], None]) -> tuple[tuple[int, ...], tuple[int, ...], list[str]]:
-    """Return how many threads and descriptors there are before and after some lives, and which are new."""
-    before, known = _counts(), _descriptors()
+    """Return how much of each kind there is before and after some lives, and what is new."""
+    before, known = _counts(), _names()
     for _ in range(_LIVES):
         live()
     with suppress(AssertionError):  # what another thread is just letting go of is not left behind
         until(lambda: _no_more(_counts(), before), "the end", 2.0)
-    return before, _counts(), sorted(_descriptors() - known)
+    return before, _counts(), sorted(_names() - known)
 
 
 def _no_more(counts: tuple[int, ...], before: tuple[int, ...]) -> bool:
@@ -101,13 +103,22 @@ def _no_more(counts: tuple[int, ...], before: tuple[int, ...]) -> bool:
     return all(count <= limit for count, limit in zip(counts, before, strict=True))
 
 
-def _counts() -> tuple[int, int]:
-    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+@contextmanager
+def _temporary_files_apart() -> Iterator[None]:
+    """Have this process make temporary files where nobody else makes any."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        yield
 
 
-def _descriptors() -> set[str]:
-    """Return what the descriptors of this process are, by number and kind."""
-    found = set()
+def _counts() -> tuple[int, int, int]:
+    return threading.active_count(), len(os.listdir("/proc/self/fd")), len(os.listdir(tempfile.gettempdir()))
+
+
+def _names() -> set[str]:
+    """Return the temporary files, and what the descriptors of this process are, by number and kind."""
+    found = {*os.listdir(tempfile.gettempdir())}
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # it was that of the list itself
             found.add(f"{number}: {os.readlink(f'/proc/self/fd/{number}')}")
