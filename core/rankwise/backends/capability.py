@@ -30,6 +30,7 @@ from rankwise.basics.arrays import DTYPES
 from rankwise.basics.interrupts import held, is_surely_a_handlers
 
 __all__ = [
+    "ANY_HOSTS",
     "ANY_SIZE",
     "COLLECTIVES",
     "FEATURES",
@@ -44,10 +45,10 @@ __all__ = [
     "Support",
     "Why",
     "conditional",
+    "counted",
     "derived",
     "native",
     "no",
-    "ranks_text",
     "reduce_op_name",
 ]
 
@@ -77,6 +78,7 @@ class Why(str, Enum):
     REDUCE_OP = "reduce_op"  # it does this, but not with such a reduce op
     DTYPE = "dtype"  # it does this, but not for such arrays
     SIZE = "size"  # it makes no groups of so many ranks
+    HOSTS = "hosts"  # it makes no groups on so many hosts
 
     def __str__(self) -> str:
         return self.value
@@ -243,8 +245,8 @@ def _here() -> Availability:
     return Availability(True)
 
 
-#: The sizes of groups of a backend that makes them of any size.
-ANY_SIZE = range(1, 1 << 31)
+#: The sizes of groups of a backend that makes them of any size, and the hosts of one that makes them anywhere.
+ANY_SIZE = ANY_HOSTS = range(1, 1 << 31)
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,12 +257,14 @@ class Capabilities:
         backend: The backend's name.
         devices: What it does on each kind of device.
         sizes: The sizes of groups that it can make, such as `range(2, 3)` for pairs alone.
+        hosts: On how many hosts the ranks of a group may be, such as `range(1, 2)` if they share memory.
         here: Whether the backend can run on this machine; the registry sets it.
     """
 
     backend: str
     devices: Mapping[str, Device]
     sizes: range = ANY_SIZE
+    hosts: range = ANY_HOSTS
     here: Callable[[], Availability] = field(default=_here, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -289,6 +293,7 @@ class Capabilities:
         *,
         features: Iterable[str] = (),
         size: int | None = None,
+        hosts: int | None = None,
     ) -> bool:
         """Tell whether a call would be accepted on this machine.
 
@@ -300,12 +305,13 @@ class Capabilities:
             reduce_op: A `ReduceOp` or its name; None asks about any.
             features: What the call needs besides, such as "async" for `async_op=True`.
             size: How many ranks the group has; None asks about a group that is there.
+            hosts: On how many hosts they are, likewise.
 
         Raises:
             ValueError: There is no such call, operation, feature, device, dtype or reduce op.
             TypeError: `device` or `dtype` is something else.
         """
-        return self.ask(op, device, dtype, reduce_op, features=features, size=size).supported
+        return self.ask(op, device, dtype, reduce_op, features=features, size=size, hosts=hosts).supported
 
     def ask(
         self,
@@ -316,6 +322,7 @@ class Capabilities:
         *,
         features: Iterable[str] = (),
         size: int | None = None,
+        hosts: int | None = None,
     ) -> Answer:
         """Answer as `supports` does, with how it would be done, or the reason of a "no"."""
         kind, word, reduction = device_kind(device, self.devices), dtype_word(dtype), reduce_op_name(reduce_op)
@@ -326,7 +333,8 @@ class Capabilities:
         parts = [
             self._declared_answer(name, kind, word, reduction if name in REDUCING else None) for name in needs.names
         ]
-        answers = [self.for_group(size, [kind]), *parts, *(self._declared_answer(n, kind, None, None) for n in besides)]
+        also = [self._declared_answer(name, kind, None, None) for name in besides]
+        answers = [self.for_group(size, hosts, [kind]), *parts, *also]
         return next(
             (answer for answer in answers if not answer), Answer(True, how=_slowest(part.how for part in parts))
         )
@@ -336,13 +344,15 @@ class Capabilities:
         cells = [self.cell(name, device) for name in (*needs_of(op).names, *features)]
         return [cell for cell in cells if cell.support is Support.CONDITIONAL]
 
-    def for_group(self, size: int | None, devices: Iterable[str] = ()) -> Answer:
-        """Answer whether it makes groups of this size, if one is given, that serve these kinds of devices."""
+    def for_group(self, size: int | None, hosts: int | None, devices: Iterable[str] = ()) -> Answer:
+        """Answer whether it makes groups of this size on so many hosts, as far as given, that serve these devices."""
         if missing := [device for device in devices if device not in self.devices]:
             return self._serves_not(missing[0])
-        if size is None or whole_number(size, "size", 1) in self.sizes:
-            return _YES
-        return Answer(False, Why.SIZE, f"its groups are of {ranks_text(self.sizes)}, not of {size}")
+        if size is not None and whole_number(size, "size", 1) not in self.sizes:
+            return Answer(False, Why.SIZE, f"its groups are of {counted(self.sizes, 'rank')}, not of {size}")
+        if hosts is not None and whole_number(hosts, "hosts", 1) not in self.hosts:
+            return Answer(False, Why.HOSTS, f"its groups are on {counted(self.hosts, 'host')}, not on {hosts}")
+        return _YES
 
     def digest(self) -> str:
         """Return what is the same for tables that declare the same, whatever holds on this machine."""
@@ -352,7 +362,7 @@ class Capabilities:
             if not declared.here_only
             for name, cell in sorted({**declared.ops, **declared.features}.items())
         ]
-        return f"{zlib.crc32(repr((self.sizes, table)).encode()):08x}"
+        return f"{zlib.crc32(repr((self.sizes, self.hosts, table)).encode()):08x}"
 
     def usable_devices(self) -> list[str]:
         """Return the kinds of devices whose arrays some operation takes on this machine."""
@@ -370,7 +380,7 @@ class Capabilities:
             device: {
                 "ops": {op: _plain(self, op, device, hindrance, here) for op in OPS},
                 "features": {name: _plain(self, name, device, hindrance, here) for name in FEATURES},
-                "sizes": [self.sizes.start, self.sizes.stop, self.sizes.step],
+                **{name: _steps(getattr(self, name)) for name in ("sizes", "hosts")},
             }
             for device in self.devices
         }
@@ -384,8 +394,9 @@ class Capabilities:
             )
             for device, cells in plain.items()
         }
-        sizes = next((range(*cells["sizes"]) for cells in plain.values()), ANY_SIZE)
-        return cls(backend, devices, sizes, _here if here is None else lambda: here)
+        first: Mapping[str, Any] = next(iter(plain.values()), {})
+        sizes, hosts = (range(*first.get(name, _steps(ANY_SIZE))) for name in ("sizes", "hosts"))
+        return cls(backend, devices, sizes, hosts, _here if here is None else lambda: here)
 
     def _answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
         here = self.here()
@@ -424,12 +435,17 @@ def _slowest(ways: Iterable[Support | None]) -> Support | None:
     return max((way for way in ways if way is not None), key=list(Support).index, default=None)
 
 
-def ranks_text(sizes: range) -> str:
-    """Name the sizes of groups: "2 ranks", "1 to 4 ranks", "2, 4, 8 ranks"."""
-    if len(sizes) > 1 and sizes.step == 1:
-        return f"{sizes[0]} ranks or more" if sizes.stop >= ANY_SIZE.stop else f"{sizes[0]} to {sizes[-1]} ranks"
-    listed = ", ".join(map(str, sizes[:8])) + (" ..." if len(sizes) > 8 else "")
-    return f"{listed} rank{'s' * (listed != '1')}"
+def counted(numbers: range, what: str) -> str:
+    """Name the sizes of groups: "2 ranks", "1 to 4 ranks", "2, 4, 8 ranks", or their hosts, likewise."""
+    if len(numbers) > 1 and numbers.step == 1:
+        no_end = numbers.stop >= ANY_SIZE.stop
+        return f"{numbers[0]} {what}s or more" if no_end else f"{numbers[0]} to {numbers[-1]} {what}s"
+    listed = ", ".join(map(str, numbers[:8])) + (" ..." if len(numbers) > 8 else "")
+    return f"{listed} {what}{'s' * (listed != '1')}"
+
+
+def _steps(numbers: range) -> list[int]:
+    return [numbers.start, numbers.stop, numbers.step]
 
 
 def _sorted(reduce_ops: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:

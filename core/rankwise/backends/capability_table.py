@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from rankwise.backends.capability import (
+    ANY_HOSTS,
     ANY_SIZE,
     FEATURES,
     OPS,
@@ -18,7 +19,7 @@ from rankwise.backends.capability import (
     Memo,
     Support,
     Why,
-    ranks_text,
+    counted,
 )
 from rankwise.backends.registry import registry
 from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, needs_of, operation, reduce_op_name
@@ -78,9 +79,10 @@ class CapabilityTable:
         *,
         features: Iterable[str] = (),
         size: int | None = None,
+        hosts: int | None = None,
     ) -> bool:
         """Return whether any of the backends would accept a call; see `Capabilities.supports`."""
-        return any(self.ask(op, device, dtype, reduce_op, features=features, size=size).values())
+        return any(self.ask(op, device, dtype, reduce_op, features=features, size=size, hosts=hosts).values())
 
     def ask(
         self,
@@ -91,13 +93,14 @@ class CapabilityTable:
         *,
         features: Iterable[str] = (),
         size: int | None = None,
+        hosts: int | None = None,
     ) -> dict[str, Answer]:
         """Return each backend's answer: how it would be done, or the reason of a "no"; see `Capabilities.ask`."""
         _understood(op, dtype, reduce_op)
         kind = device_kind(device, self._kinds())
         features = tuple(features)
         return {
-            name: table.ask(op, kind, dtype, reduce_op, features=features, size=size)
+            name: table.ask(op, kind, dtype, reduce_op, features=features, size=size, hosts=hosts)
             for name, table in self._tables.items()
         }
 
@@ -270,7 +273,8 @@ class CapabilityTable:
 
     def _notes(self) -> list[str]:
         notes = [f"[{i}] {reason}" for i, reason in enumerate(self._reasons(), 1)]
-        notes += [f"{t.backend}: groups of {ranks_text(t.sizes)}" for t in self if t.sizes != ANY_SIZE]
+        notes += [f"{t.backend}: groups of {counted(t.sizes, 'rank')}" for t in self if t.sizes != ANY_SIZE]
+        notes += [f"{t.backend}: groups on {counted(t.hosts, 'host')}" for t in self if t.hosts != ANY_HOSTS]
         for table, device in self._columns():
             ops = {op: table.cell(op, device) for op in self._names if op in OPS and op != "barrier"}
             for names, dtypes in _grouped({op: _moved(cell) for op, cell in ops.items() if _offered(cell)}):
@@ -328,6 +332,7 @@ def supports(
     *,
     features: Iterable[str] = (),
     size: int | None = None,
+    hosts: int | None = None,
 ) -> bool:
     """Return whether an installed backend, or the one named, would accept a call on this machine.
 
@@ -341,6 +346,7 @@ def supports(
         backend: Ask about this one only.
         features: What the call needs besides, such as "async" for `async_op=True`.
         size: How many ranks the group has; None asks about a group that is there.
+        hosts: On how many hosts they are, likewise.
 
     Returns:
         Whether it would.
@@ -357,7 +363,7 @@ def supports(
     """
     with shortened:
         reduction = reduce_op.name if type(reduce_op) is ReduceOp else reduce_op
-        return _remembered(op, device, dtype, reduction, backend, features, size)
+        return _remembered(op, device, dtype, reduction, backend, features, size, hosts)
 
 
 def _remembered(*asked: Any) -> bool:
@@ -384,7 +390,7 @@ def _remembered(*asked: Any) -> bool:
 
 
 def _supported(
-    op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None, features: Iterable[str], size: int | None
+    op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None, features: Iterable[str], *group: int | None
 ) -> tuple[list[Cell] | None, bool]:
     """Return the conditions of the first backend that would accept a call, and whether that lasts."""
     require(backend=backend, features=features)
@@ -392,7 +398,7 @@ def _supported(
     lasts = True
     kind, features = _kind(device) if backend is None else device, tuple(features)
     for table in registry.tables() if backend is None else [registry.get(backend.lower()).capabilities]:
-        answer = table.ask(op, kind, dtype, reduce_op, features=features, size=size)
+        answer = table.ask(op, kind, dtype, reduce_op, features=features, size=group[0], hosts=group[1])
         if answer:
             return table.conditions(op, device_kind(kind, table.devices), features), True
         lasts = lasts and answer.why is not Why.CONDITION

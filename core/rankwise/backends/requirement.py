@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.backends.capability import Answer, Capabilities, Cell, Support, Why, ranks_text
+from rankwise.backends.capability import Answer, Capabilities, Cell, Support, Why
 from rankwise.backends.vocabulary import FEATURES, REDUCTIONS, dtype_word, needs_of, reduce_op_name
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 
-__all__ = ["Others", "require", "require_call", "require_feature", "require_size"]
+__all__ = ["Others", "require", "require_call", "require_feature", "require_group"]
 
 
 class Others(NamedTuple):
@@ -92,12 +92,13 @@ def require_call(table: Capabilities, call: str, device: str, others: Callable[[
             raise UnsupportedOperationError(f"{call}: {error}") from None
 
 
-def require_size(table: Capabilities, size: int, devices: Iterable[str], others: Callable[[], Others]) -> None:
-    """Raise `UnsupportedOperationError` unless the backend that serves these devices makes groups of this size."""
-    if size not in table.sizes:
-        elsewhere = _elsewhere(table.backend, others(), lambda other: other.for_group(size, devices))
-        makes = f"backend {table.backend!r} makes groups of {ranks_text(table.sizes)}, not of {size}"
-        raise UnsupportedOperationError(f"{makes}; {elsewhere('')}")
+def require_group(
+    table: Capabilities, size: int, hosts: int | None, devices: Iterable[str], others: Callable[[], Others]
+) -> None:
+    """Raise `UnsupportedOperationError` unless the backend of these devices makes such a group on so many hosts."""
+    if not (answer := table.for_group(size, hosts)):
+        elsewhere = _elsewhere(table.backend, others(), lambda other: other.for_group(size, hosts, devices))
+        raise UnsupportedOperationError(f"backend {table.backend!r}: {answer.reason}; {elsewhere('')}")
 
 
 def _rounds(reduction: str | None, dtype: str | None) -> bool:

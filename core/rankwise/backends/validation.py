@@ -138,14 +138,14 @@ def _table(name: str, table: Any) -> Capabilities:
         )
     if not devices:
         raise PluginFault("capabilities.devices is empty; there must be a Device for one kind, such as 'cpu'")
-    return Capabilities(name, devices, _sizes(table.sizes))
+    return Capabilities(name, devices, _numbers("sizes", table.sizes), _numbers("hosts", table.hosts))
 
 
-def _sizes(sizes: Any) -> range:
-    of_kind("capabilities.sizes", sizes, range)
-    if not sizes or min(sizes[0], sizes[-1]) < 1:
-        raise PluginFault(f"capabilities.sizes is {sizes!r}, but must be sizes of groups, from 1 on")
-    return range(sizes.start, sizes.stop, sizes.step)
+def _numbers(field: str, numbers: Any) -> range:
+    of_kind(f"capabilities.{field}", numbers, range)
+    if not numbers or min(numbers[0], numbers[-1]) < 1:
+        raise PluginFault(f"capabilities.{field} is {numbers!r}, but must be {field} of groups, from 1 on")
+    return range(numbers.start, numbers.stop, numbers.step)
 
 
 def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:

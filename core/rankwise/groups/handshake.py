@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rankwise.basics.deadline import Deadline
@@ -33,8 +33,8 @@ from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
-    *("MEETING", "REFUSALS", "SAID", "call_off", "death_verdict", "has_reached", "interrupted", "is_over", "leave"),
-    *("meet", "process_space", "refuse", "seats", "started_at", "to_be_told", "told_by", "wait_for"),
+    *("MEETING", "REFUSALS", "SAID", "call_off", "death_verdict", "has_reached", "hosts_of", "interrupted", "is_over"),
+    *("leave", "meet", "process_space", "refuse", "seats", "started_at", "to_be_told", "told_by", "wait_for"),
 ]
 
 #: Where in a group's store its ranks meet.
@@ -229,6 +229,12 @@ def process_space() -> str:
             return "/".join([file.read().strip(), *spaces])
     except OSError:
         return boot_of_macos()  # which has no namespaces
+
+
+def hosts_of(seats: Iterable[bytes | None]) -> int:
+    """Return on how many hosts those are who have taken these seats; processes that share no numbers count as apart."""
+    cards = [json.loads(seat) for seat in seats if seat is not None]
+    return len({card["space"] or card["host"] for card in cards})
 
 
 def started_at(pid: int) -> str:

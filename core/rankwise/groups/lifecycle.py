@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rankwise.backends.backend import BackendConfig
@@ -119,7 +120,8 @@ def init_process_group(
         index = device_index(device_id)
 
         def plan() -> Plan:
-            place = _join(world, config, init_method, world_size, rank, store, deadline)
+            find = partial(join, world, config, init_method, world_size, rank, store)
+            place = _find(find, config.refusal, deadline)
             return Plan(
                 *("default", tuple(range(place.size)), place.rank, config, timeout_s, place.store),
                 terms={"world_size": place.size},
@@ -180,23 +182,14 @@ def _give_up(group: ProcessGroup, error: BaseException, op: str) -> None:
         destroy_process_group(group)
 
 
-def _join(
-    world: World,
-    config: BackendConfig,
-    init_method: str | None,
-    world_size: int,
-    rank: int,
-    store: Store | StoreLike | None,
-    deadline: Deadline,
-) -> Joined:
+def _find(find: Callable[[Deadline], Joined], refusal: DistError | None, deadline: Deadline) -> Joined:
     """Find the meeting place; a rank that has only to tell the others that it refuses does not wait long for it."""
-    asked = init_method, world_size, rank, store
-    if config.refusal is None:
-        return join(world, config, *asked, deadline)
+    if refusal is None:
+        return find(deadline)
     try:
-        return join(world, config, *asked, Deadline(min(deadline.timeout_s, _REFUSING_S)))
+        return find(Deadline(min(deadline.timeout_s, _REFUSING_S)))
     except (DistError, ValueError) as error:
-        raise config.refusal from error
+        raise refusal from error
 
 
 def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
+from rankwise.backends.capability import ANY_HOSTS
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION
@@ -38,6 +39,7 @@ from rankwise.groups.handshake import (
     SAID,
     call_off,
     has_reached,
+    hosts_of,
     interrupted,
     meet,
     refuse,
@@ -178,32 +180,38 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
     """Return once all who take part in making a group, members or not, have come and agree about it.
 
     Raises:
-        UnsupportedOperationError: A backend makes no groups of this size; as all have one table, on all ranks.
+        UnsupportedOperationError: A backend makes no groups of this size, or on so many hosts; as all have one table,
+            on all ranks.
         BackendUnavailableError: This rank, or another, cannot have the backend that it was asked for.
     """
     participants = plan.participants or plan.ranks
+    hosts = 1 if len(participants) == 1 else None
     if plan.config.refusal is not None:
         _refuse(world, plan, plan.config.refusal)
     elif plan.store is not None and len(participants) > 1:
-        _meet(world, plan, plan.store, participants, deadline)
+        hosts = _meet(world, plan, plan.store, participants, deadline)
     for name in plan.config.backends():
         devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
-        requirement.require_size(registry.get(name).capabilities, len(plan.ranks), devices, registry.others)
+        requirement.require_group(registry.get(name).capabilities, len(plan.ranks), hosts, devices, registry.others)
 
 
-def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...], deadline: Deadline) -> None:
+def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...], deadline: Deadline) -> int | None:
+    """Meet the others; return on how many hosts the members are, if a backend minds."""
     place = PrefixStore(MEETING, store)
     what, life = _making(plan), world.store
+    minds = any(registry.get(name).capabilities.hosts != ANY_HOSTS for name in plan.config.backends())
 
-    def step() -> None:
+    def step() -> int | None:
         watcher = world.watcher if world.default is None else None
         try:
             seats = meet(
                 *(place, plan.global_rank, participants, _terms(plan), what, deadline, _tell_more(world)),
-                read=watcher is not None,
+                read=minds or watcher is not None,
             )
             if watcher is not None:
                 watcher.everyone_is_here(seats)
+            by_rank = dict(zip(participants, seats, strict=False))
+            return hosts_of(by_rank[rank] for rank in plan.ranks) if minds else None
         except SAID as error:
             with contextlib.suppress(DistError):
                 if world.store is life:  # else this thread has been left behind
@@ -212,7 +220,7 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
 
     try:
         with _watched(world, place, participants, what) as look:
-            attended(step, partial(_look, world, look), deadline, what, partial(_served, world, plan))
+            return attended(step, partial(_look, world, look), deadline, what, partial(_served, world, plan))
     except (DistNetworkError, DistStoreError) as error:
         if world.default is None:
             if world.host in (None, plan.global_rank):

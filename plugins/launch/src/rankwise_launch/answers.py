@@ -223,7 +223,7 @@ def _read(
     owner: str,
     asked: float,
     here: Sequence[Any],
-    sizes: Sequence[int],
+    groups: Sequence[Sequence[int]],
     devices: Mapping[str, Sequence[Mapping[str, int]]],
 ) -> _Answer:
     if not devices:
@@ -232,8 +232,9 @@ def _read(
         device: Device(*({op: cells[number] for op, number in kind.items()} for kind in kinds))
         for device, kinds in devices.items()
     }
+    sizes, hosts = (range(*numbers) for numbers in groups)
     available = Availability(*here)
-    return _Answer(str(owner), float(asked), Capabilities(name, read, range(*sizes), lambda: available))
+    return _Answer(str(owner), float(asked), Capabilities(name, read, sizes, hosts, lambda: available))
 
 
 def _keep(answers: Mapping[str, _Answer]) -> None:
@@ -258,10 +259,11 @@ def _written(answer: _Answer, numbers: dict[str, int]) -> tuple[Any, ...]:
     """Return an answer as plain data, with the number of each cell; those that are new get the next ones."""
     if answer.table is None:
         return answer.owner, answer.asked, (), (), {}
-    sizes, devices = answer.table.sizes, {}
+    groups = [(numbers.start, numbers.stop, numbers.step) for numbers in (answer.table.sizes, answer.table.hosts)]
+    devices = {}
     for device, plain in answer.table.to_dict().items():
         devices[device] = [
             {op: numbers.setdefault(json.dumps(cell), len(numbers)) for op, cell in plain[kind].items()}
             for kind in ("ops", "features")
         ]
-    return answer.owner, answer.asked, answer.table.here(), (sizes.start, sizes.stop, sizes.step), devices
+    return answer.owner, answer.asked, answer.table.here(), groups, devices

@@ -74,7 +74,7 @@ def _measured_table(
     for name, works in features.items():
         if works != measurements.usable[name]:
             cells[name] = replace(cells[name], support=Support.DERIVED) if works else _FAILED
-    return Capabilities(declared.backend, {device: Device(ops, cells)}, sizes=declared.sizes)
+    return Capabilities(declared.backend, {device: Device(ops, cells)}, sizes=declared.sizes, hosts=declared.hosts)
 
 
 _FAILED = Cell(Support.NO, "declared, but its tests failed")
