@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.core.alien import Alien, Bare
 from tests.store_kinds import PLAIN_KINDS, MinimalStore, client_of
-from tests.threads import at_once, ends_in_time, soon
+from tests.threads import at_once, ends_in_time, none_left, soon
 
 from rankwise.errors import DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import HashStore, PrefixStore, Store, as_store, operations
@@ -45,6 +45,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with ExitStack() as stack:
         inner = {**KINDS, **FOREIGN}[request.param.removeprefix("prefix over ")](stack, tmp_path)
         inner.set_timeout(PATIENCE_S)
+        stack.enter_context(none_left(PATIENCE_S))  # a call that was heard of has not returned by that
         if request.param.startswith("prefix"):
             inner.set("a key of somebody else", "")
             inner.set("ours", "")

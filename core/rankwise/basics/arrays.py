@@ -285,7 +285,12 @@ def _from_dlpack(value: Any) -> Array:
     number = int(value.__dlpack_device__()[0])
     if number != 1:
         raise TypeError(f"it lies on a device of DLPack's type {number}, which {not_brought()}")
-    array = np.from_dlpack(value)
+    try:
+        array = np.from_dlpack(value)
+    except (BufferError, RuntimeError):  # NumPy's DLPack knows no bfloat16; JAX's arrays are those of ml_dtypes too
+        if not hasattr(value, "__array__") or (array := np.asarray(value)).flags.writeable:
+            raise  # that may be a copy, of which nobody would get what is written to it
+        return array
     if not array.flags.writeable and hasattr(value, "__array__"):
         # Old capsules cannot say whether they may be written, and NumPy then takes them as read-only.
         other = np.asarray(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,9 @@ def taken(call: str, value: Any) -> Taken:
         array = np.from_dlpack(value) if kind is None else kind.share(value)
         return Taken(array, _namespace(value).from_dlpack)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        if kind is None and hasattr(value, "__array__"):  # NumPy's DLPack knows no bfloat16, in which JAX has arrays
+            with suppress(RuntimeError, TypeError, ValueError):
+                return Taken(np.asarray(value), _namespace(value).asarray)
         raise TypeError(f"{call}: {type(value).__qualname__} cannot be taken by DLPack: {error}") from error
 
 
