@@ -195,8 +195,40 @@ def test_every_command_is_listed():
     assert all(f"## rankwise {name}\n" in text("command-line.md") for name in COMMANDS)
 
 
-def test_every_setting_is_listed():
-    sources = [*ROOT.glob("core/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]
-    used = {name for path in sources for name in re.findall(r'"(RANKWISE_[A-Z_]+)"', path.read_text())}
-    listed = set(re.findall(r"`(RANKWISE_[A-Z_]+)`", text("many-machines.md").partition("## Settings")[2]))
-    assert listed == used
+def readers() -> dict[str, set[str]]:
+    """Return for each variable of ours the distributions in whose sources its name stands by itself."""
+    found: dict[str, set[str]] = {}
+    for folder in (ROOT, *(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))):
+        name = re.findall(r'^name = "(.+)"', (folder / "pyproject.toml").read_text(), re.MULTILINE)[0]
+        sources = folder.glob("core/**/*.py") if folder == ROOT else [*folder.glob("src/**/*.py"), *folder.glob("*.py")]
+        for path in sources:
+            for variable in re.findall(r'"(RANKWISE_[A-Z_]+)"', path.read_text()):
+                found.setdefault(variable, set()).add(name)
+    return found
+
+
+def whole(page: str) -> str:
+    """Return a page with the files that it brings in."""
+    brought = re.findall(r'--8<-- "([^":]+)', text(page))
+    return text(page) + "".join((ROOT / name).read_text() for name in brought)
+
+
+def test_every_setting_is_listed_with_its_readers_and_a_page_that_explains_it():
+    rows = re.findall(r"^\| (`.+?) \| (.+?) \| (.+) \| (.+?) \|$", text("settings.md"), re.MULTILINE)
+    told = {
+        variable: (set(by.split(", ")), meaning)
+        for variables, _, meaning, by in rows
+        for variable in re.findall(r"`(RANKWISE_[A-Z_]+)`", variables)
+    }
+    assert told.keys() == readers().keys()
+    for variable, (by, meaning) in told.items():
+        assert by == readers()[variable] - {"rankwise-testing"}, variable
+        page = re.findall(r"\]\(([\w/-]+\.md)", meaning)[-1]
+        assert variable in whole(page), f"{page} does not explain {variable}"
+
+
+def test_no_page_tells_of_a_setting_that_is_not_listed():
+    listed = set(re.findall(r"RANKWISE_[A-Z_]+", text("settings.md")))
+    pages = [path for name in ("docs/**/*.md", "*.md", "plugins/*/README.md") for path in ROOT.glob(name)]
+    told = {name for path in pages for name in re.findall(r"RANKWISE_[A-Z_]+", path.read_text())}
+    assert {name for name in told - listed if not name.startswith("RANKWISE_BACKEND_")} == set()
