@@ -7,7 +7,7 @@ export RANKWISE_NATIVE_BUILD=required # what `compiled` names can be built, or s
 
 # environment DIR PIP-ARGUMENT...: after this call DIR is a virtual environment with what the arguments install.
 environment() {
-    local dir=$1 wanted stamp
+    local dir=$1 wanted stamp begin=$SECONDS
     shift
     stamp="$dir/installed"
     wanted="$(cat pyproject.toml plugins/*/pyproject.toml plugins/native/{setup.py,csrc/*} requirements/*.txt | cksum) $root $*"
@@ -17,12 +17,35 @@ environment() {
     fi
     [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
     echo "installing into $dir: $(named "$@") (${takes:-a minute or two}, once)" >&2
-    local quiet=--quiet
-    [ -t 2 ] && quiet= # pip shows its progress to who is there to see it
     # One call for everything: a plugin installed alone would look for the core in the package index.
-    "$dir/bin/python" -m pip install $quiet --disable-pip-version-check "$@" >&2
-    echo "installed in $SECONDS s" >&2
+    local pip=("$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@")
+    if ! following "$dir/pip.log" "${pip[@]}"; then
+        tail -n 20 "$dir/pip.log" >&2
+        echo "pip could not install this; all that it said is in $dir/pip.log" >&2
+        return 1
+    fi
+    echo "installed in $((SECONDS - begin)) s" >&2
     echo "$wanted" >>"$stamp"
+}
+
+# following LOG COMMAND...: run a command whose output goes to a file, and show its newest line to who is there to see it.
+following() {
+    local log=$1 status=0 shows=
+    shift
+    : >"$log"
+    if [ -t 2 ]; then
+        while kill -0 $$ 2>/dev/null; do
+            printf '\r\033[K%.78s' "$(tail -n 1 "$log")" >&2
+            sleep 0.2
+        done &
+        shows=$!
+    fi
+    "$@" >"$log" 2>&1 || status=$?
+    if [ -n "$shows" ]; then
+        kill "$shows"
+        printf '\r\033[K' >&2
+    fi
+    return "$status"
 }
 
 # named PIP-ARGUMENT...: what the arguments install, in words.
