@@ -42,6 +42,13 @@ VOCABULARY = {
     r"do(?:es)? the like": "likewise",
     r"comes along|comes? to a rest": "is installed too, stops",
     r"tells? about": "explain, show",
+    r"one click away": "see [the page] for it",
+    r"may run (?:it|them) again(?: and again)?": "safe to rerun",
+    r"needs? nothing but": "need only",
+    r"default what": "defaults to",
+    r"healthy, or what is not": "or lists the problems",
+    r"whatever leaves": "any work that does not touch",
+    r"takes? the place of \w+'s": "replace",
 }
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PATTERNS = {re.compile(rf"\b(?:{words})\b", re.IGNORECASE): instead for words, instead in VOCABULARY.items()}

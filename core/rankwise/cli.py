@@ -23,7 +23,7 @@ COMMANDS = {
     "run": Command("start the ranks of a job", "rankwise-launch"),
     "demo": Command("watch some processes train something together", "rankwise-launch"),
     "backends": Command("what each backend can do, and which are installed", "rankwise-launch"),
-    "doctor": Command("find out what does not work here, and why", "rankwise-launch"),
+    "doctor": Command("diagnose this installation", "rankwise-launch"),
     "conformance": Command("prove what a backend declares", "rankwise-testing"),
     "new-backend": Command("a distribution with a backend, to begin from", "rankwise-testing"),
     "bench": Command("measure latency and bandwidth", "rankwise-tools"),

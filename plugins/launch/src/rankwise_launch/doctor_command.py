@@ -1,4 +1,4 @@
-"""`rankwise doctor`: find out what does not work here, and why."""
+"""`rankwise doctor`: diagnose this installation."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
         help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default "
         "what PET_NPROC_PER_NODE says, or 1",
     )
-    nodes = "number of nodes; default what PET_NNODES says, or 1"
+    nodes = "number of nodes; defaults to $PET_NNODES, else 1"
     _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
     which = f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says"
     _both(group, "--node-rank", type=int, metavar="R", help=which)

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--warmup", type=int, default=5, metavar="N", help="calls before the clock runs; default 5")
     parser.add_argument(
-        "--iterations", type=int, metavar="N", help="calls that are timed; default what takes 0.1 s, and at least 20"
+        "--iterations", type=int, metavar="N", help="timed calls; defaults to as many as take 0.1 s, and at least 20"
     )
     parser.add_argument(
         "--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py; installed: what there is"

@@ -1,4 +1,4 @@
-"""Take the place of torch's gloo, for programs that name it, and for what of torch looks at that name.
+"""Replace torch's gloo for programs that name it, and for what of torch looks at that name.
 
 From 2.14 on gloo is a backend among others, and registering another one by its name suffices. In 2.13 torch makes an
 object of its class `ProcessGroupGloo`, and asks whether objects are of it; so this puts another class in its place, in

@@ -5,7 +5,7 @@ Run it by `pytest --pyargs rankwise_testing.suite --backend NAME`, `rankwise con
 
 - `--device`: which kind of device to prove ("cpu").
 - `--launch`: how ranks are started. "processes" starts them directly, "threads" makes them threads of one process, and
-  anything else is a command such as "mpiexec -n {size}". By default what the backend declares.
+  anything else is a command such as "mpiexec -n {size}". Defaults to what the backend declares.
 - `--env NAME=VALUE`: a variable for the ranks; `{rank}` in the value stands for the rank. May be repeated.
 - `--variant NAME`: one of the ways in which the backend declares that it can work, such as a transport.
 - `--patience S`: how long a test may take (60), for a backend that does not keep to its time-outs.
