@@ -82,7 +82,7 @@ static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t coun
         trail_break_message(wire->trail, serial);
         return NULL;
     }
-    trail_end_message(wire->trail, serial, 0);
+    trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     return Py_NewRef(Py_True);
 }
 
@@ -109,7 +109,7 @@ static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t cou
     if (!well)
         trail_break_message(wire->trail, serial);
     else if (rest == Py_None)
-        trail_end_message(wire->trail, serial, 0);
+        trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     if (well)
         return wire_told(wire, serial, rest);
     Py_DECREF(rest);
@@ -123,7 +123,7 @@ static bool wire_claim(const Wire *wire, const Note *note, bool *taken)
     if (PyDict_GET_SIZE(wire->arrivals) == 0 || wire->failure->failing || wire->engine->leaving)
         return true;
     PyObject *claimed = PyObject_CallFunction(wire->claim, "OiII", note->array, wire->links[note->peer].rank, note->tag, note->mark);
-    *taken = claimed == Py_True;
+    *taken = claimed != NULL && claimed != Py_None;
     Py_XDECREF(claimed);
     return claimed != NULL;
 }
@@ -159,7 +159,7 @@ static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t cou
     if (!taken)
         return Py_NewRef(Py_None);
     uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv);
-    trail_end_message(wire->trail, serial, 0);
+    trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     return wire_told(wire, serial, PyLong_FromLong(wire->links[note.peer].name));
 }
 
@@ -189,7 +189,7 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
         trail_break_message(wire->trail, serial);
         return NULL;
     }
-    trail_end_message(wire->trail, serial, wire->waited_ns - waited_ns);
+    trail_end_message(wire->trail, serial, wire->links[note.peer].name, wire->waited_ns - waited_ns);
     return PyLong_FromLong(wire->links[note.peer].name);
 }
 

@@ -54,23 +54,24 @@ class Inbox:
             self._meet(arrival, request)
         return arrival is not None
 
-    def claim(self, room: memoryview, source: int, tag: int, dtype: int) -> bool:
-        """Receive a message that is here whole, without a receive that would meet it; false if anything is unusual."""
-        line = self.matching.lines.get((tag, source))
-        if not line:
-            return False
-        arrival = next(iter(line.values()))
+    def claim(self, room: memoryview, source: int | None, tag: int, dtype: int) -> int | None:
+        """Receive a message that is here whole, without a receive that would meet it.
+
+        Returns:
+            The sender, or None if anything is unusual.
+        """
+        arrival = self.matching.first(source, tag)
+        if arrival is None:
+            return None
         header, data = arrival.header, arrival.data
         if header.kind != Kind.MESSAGE or not arrival.complete or data is None or arrival.local is not None:
-            return False
+            return None
         if header.length > len(room) or not self._dtypes.accepts(dtype, header.dtype):
-            return False
+            return None
         self.matching.forget(arrival)
         room[: header.length] = data
-        due = self._ledgers[source].release(header.length)
-        if due:
-            self._sender.give_credit(source, due, header.in_step)
-        return True
+        self._give_credit(arrival.source, self._ledgers[arrival.source].release(header.length), header.in_step)
+        return arrival.source
 
     def withdraw(self, receive: Message) -> bool:
         """Take back a receive that no message has met."""
