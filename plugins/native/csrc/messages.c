@@ -69,6 +69,7 @@ typedef struct {
     int peer;
     unsigned tag, mark;
     size_t nbytes;
+    uint64_t came_nbytes; /* of a message that has been received */
     uint64_t serial;   /* of its entry in the recorder; 0 for none */
     int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
@@ -629,12 +630,13 @@ static bool messages_is_the_message(const Messages *messages, const Letter *lett
 }
 
 /* Take a brief message. */
-static Taken messages_take_brief(Messages *messages, const Letter *letter, const Frame *frame)
+static Taken messages_take_brief(Messages *messages, Letter *letter, const Frame *frame)
 {
     if (frame->length > frame->room)
         return NOTHING;
     memcpy(PyArray_DATA(letter->array), frame->payload, frame->length);
     rings_advance(letter->way->rings, frame->length);
+    letter->came_nbytes = frame->length;
     return messages_count_received(messages, letter, frame->length) ? TAKEN : FAILED;
 }
 
@@ -664,14 +666,20 @@ static PyObject *messages_source(const Letter *letter)
     return messages_is_anyones(letter) ? Py_NewRef(Py_None) : PyLong_FromLong(letter->peer);
 }
 
-/* Learn from Python by which way a message has come; None for none. */
-static Taken messages_learn_source(Messages *messages, Letter *letter, PyObject *told)
+/* Learn from Python by which way a message has come, and how long it is; None for none. */
+static Taken messages_learn(Messages *messages, Letter *letter, PyObject *told)
 {
-    long peer = told == NULL || told == Py_None ? -1 : PyLong_AsLong(told);
-    if (peer >= 0 && peer < messages->size)
-        messages_go_by(messages, letter, (int)peer);
+    int peer = -1;
+    unsigned long long nbytes = 0;
+    bool well = told != NULL && (told == Py_None || PyArg_ParseTuple(told, "iK", &peer, &nbytes));
     Py_XDECREF(told);
-    return PyErr_Occurred() ? FAILED : peer >= 0 && peer < messages->size ? TAKEN : NOTHING;
+    if (!well)
+        return FAILED;
+    if (peer < 0 || peer >= messages->size)
+        return NOTHING;
+    messages_go_by(messages, letter, peer);
+    letter->came_nbytes = nbytes;
+    return TAKEN;
 }
 
 /* Take a message that Python has taken in before. */
@@ -680,7 +688,7 @@ static Taken messages_claim(Messages *messages, Letter *letter)
     if (PyDict_GET_SIZE(messages->arrivals) == 0 || messages_has_failed(messages) || messages->engine->leaving)
         return NOTHING;
     PyObject *told = PyObject_CallFunction(messages->claim, "ONII", letter->array, messages_source(letter), letter->tag, letter->mark);
-    return messages_learn_source(messages, letter, told);
+    return messages_learn(messages, letter, told);
 }
 
 /* Take a brief message that is the next. */
@@ -722,7 +730,7 @@ static PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py
     messages_begin_noting(messages, &letter, text_irecv);
     if (!messages_end_receiving(messages, &letter, taken))
         return NULL;
-    return messages_told(messages, &letter, PyLong_FromLong(letter.way->name));
+    return Py_BuildValue("(NlK)", trail_ticket(messages->trail, letter.serial), letter.way->name, (unsigned long long)letter.came_nbytes);
 }
 
 /* Take the seat, which is free: the interpreter is let go, and nobody else may read the rings. */
@@ -789,7 +797,7 @@ static Taken messages_await(Messages *messages, Letter *letter)
     if (!come)
         patience_learn(&messages->patience);
     PyObject *told = PyObject_CallFunction(messages->receive, "ONI", letter->array, messages_source(letter), letter->tag);
-    return messages_learn_source(messages, letter, told);
+    return messages_learn(messages, letter, told);
 }
 
 static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count)

@@ -326,11 +326,11 @@ class _Hooks(MessageHooks):
         """Wait until a message has been sent or received."""
         self._comm._finish(request, verb, peer, self._group.timeout_s)
 
-    def receive(self, array: Array, source: int | None, tag: int) -> int:
-        """Receive a message for which this has looked in vain, and return its sender."""
+    def receive(self, array: Array, source: int | None, tag: int) -> tuple[int, int]:
+        """Receive a message for which this has looked in vain; return its sender and how many bytes it has."""
         request = self._engine.receive(array, source, tag, waited=True)
         self.finish(request, "recv from", source)
-        return request.source_rank()
+        return request.source_rank(), request.nbytes
 
 
 def _peers(comm: GlooCommunicator) -> list[MessagePeer]:
