@@ -146,9 +146,12 @@ __all__ = [
     "rendezvous",
     # point to point
     "P2POp",
+    "Status",
     "batch_isend_irecv",
+    "iprobe",
     "irecv",
     "isend",
+    "probe",
     "recv",
     "send",
     # collectives
@@ -234,7 +237,9 @@ _UNSHOWN = {
     # several devices of one process
     *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu", "reduce_scatter_multigpu"),
     # `rankwise.backends`
-    *("API_VERSION", "BackendSpec", "Communicator", "Context", "StoreLike"),
+    *("API_VERSION", "Availability", "BackendConfig", "BackendSpec", "Communicator", "Context", "StoreLike"),
+    # what calls return, by its class
+    "Status",
     # `rankwise.errors`
     *("BackendNotFoundError", "BackendUnavailableError", "CodecError", "CollectiveMismatchError", "DistBackendError"),
     *("DistNetworkError", "DistStoreError", "ForkedProcessError", "GroupAbortedError", "PluginError"),
@@ -253,6 +258,9 @@ _LATER = {
     "all_reduce_coalesced": ("rankwise.calls.coalesced", "all_reduce_coalesced"),
     "coalescing": ("rankwise.calls.coalesced", "coalescing"),
     "monitored_barrier": ("rankwise.calls.monitored", "monitored_barrier"),
+    "Status": ("rankwise.basics.messages", "Status"),
+    "iprobe": ("rankwise.calls.probing", "iprobe"),
+    "probe": ("rankwise.calls.probing", "probe"),
     "all_gather_multigpu": ("rankwise.calls.multigpu", "all_gather_multigpu"),
     "all_reduce_multigpu": ("rankwise.calls.multigpu", "all_reduce_multigpu"),
     "broadcast_multigpu": ("rankwise.calls.multigpu", "broadcast_multigpu"),

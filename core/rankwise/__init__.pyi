@@ -26,6 +26,7 @@ from rankwise.basics import reduce_op
 from rankwise.basics.arrays import AnyArray, SparseArray, register_array_type
 from rankwise.basics.deadline import Timeout
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
+from rankwise.basics.messages import Status
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
@@ -42,6 +43,7 @@ from rankwise.calls.objects import (
     send_object_list,
 )
 from rankwise.calls.p2p import P2POp, batch_isend_irecv, recv, send
+from rankwise.calls.probing import iprobe, probe
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -160,9 +162,12 @@ __all__ = [
     "register_rendezvous_handler",
     "rendezvous",
     "P2POp",
+    "Status",
     "batch_isend_irecv",
+    "iprobe",
     "irecv",
     "isend",
+    "probe",
     "recv",
     "send",
     "ReduceOp",

@@ -91,6 +91,12 @@ BUGS: dict[str, dict[str, tuple[str, str]]] = {
         "free_too_early": ("buffer_is_free or batch", r"test_a_message_reports.*"),
         "takes_what_was_withdrawn": ("withdrawn or batch", r"test_a_receive_that_is_withdrawn.*"),
         "keeps_messages": ("small_call and send or test_shapes", r"test_a_small_call.*"),
+        "takes_what_it_probes": ("probed or how_much", r"test_messages_of_any_length_are_probed"),
+        "probes_what_was_received": ("probed or how_much", r"test_a_message_that_was_probed.*"),
+        "probes_any_tag": ("probe_goes or how_much", r"test_a_probe_goes_by_its_tag"),
+        "probes_of_rank_0": ("probe_of_anyone or how_much", r"test_a_probe_of_anyone.*"),
+        "got_all_it_had_room_for": ("probed or how_much", r"test_a_receive_of_a_shorter.*"),
+        "tells_what_others_get": ("is_not_told or how_much", r"test_what_a_receive_waits_for.*"),
     },
     "lengths": {
         "bad_at_16_kib": ("power_of_two and reduce", r".*\[all_reduce\]"),

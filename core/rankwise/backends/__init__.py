@@ -48,6 +48,7 @@ from rankwise.basics.arrays import (
     Coordinates,
     as_bytes,
     dtype_mark,
+    dtype_marked,
     dtype_name,
     dtype_text,
     is_sparse,
@@ -57,7 +58,7 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
 from rankwise.basics.loading import later, loading
-from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, too_long, wrong_dtype
+from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, Status, items_in, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.version import require_series
@@ -195,6 +196,7 @@ __all__ = [
     "as_bytes",
     "dtype_name",
     "is_sparse",
+    "items_in",
     "Coordinates",
     # where that may lie
     "DeviceKind",
@@ -206,6 +208,7 @@ __all__ = [
     # what it is
     "known_dtype",
     "dtype_mark",
+    "dtype_marked",
     "dtype_text",
     "describe_dtype",
     "described_dtype",
@@ -223,6 +226,7 @@ __all__ = [
     "AlgorithmChoice",
     "Explanation",
     "Stage",
+    "Status",
     "PointToPoint",
     "derived_algorithm",
     "derived_collectives",

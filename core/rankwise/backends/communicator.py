@@ -6,6 +6,7 @@ The contract that an author implements is in `rankwise.backends.contract`.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from rankwise.backends.supervision import TRUSTED
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited
+from rankwise.basics.messages import Status
 from rankwise.basics.recording import Trail
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import COMPLETED, Work
@@ -52,6 +54,8 @@ def _unnoted_error(error: BaseException) -> None:
 
 #: How many kinds of calls are kept. A program has few; one with ever new sizes must not fill the memory.
 _KEPT = 512
+#: How long a wait for a message that is only looked for sleeps at the most between looks.
+_LONGEST_NAP_S = 0.001
 #: How long a backend may take to abort.
 _ABORT_S = 0.5
 
@@ -101,6 +105,25 @@ class Communicator(Contract):
         work = self.irecv(array, src, tag)
         self._finish(work, "recv from", src, timeout_s)
         return work.source_rank()
+
+    def probe(self, src: int | None, tag: int, timeout_s: float) -> Status:
+        """Wait for a message, and return what it is.
+
+        Raises:
+            DistTimeoutError: None has come in time.
+        """
+        deadline, nap_s = Deadline(timeout_s), 0.0
+        while (found := self.iprobe(src, tag)) is None:
+            if deadline.expired():
+                names = self.context.global_ranks
+                who = "anyone" if src is None else f"rank {names[src]}"
+                text = f"probe on group {self.context.name!r}, rank {names[self.rank]}: timed out: nothing from {who}"
+                raise self.timed_out(f"{text} within {timeout_s:g} s", () if src is None else (names[src],))
+            time.sleep(nap_s)  # at first it lets others have the processor
+            nap_s = min(nap_s + 1e-6, _LONGEST_NAP_S, deadline.remaining())
+            if self.failure is not None:
+                raise anew(self.failure)
+        return found
 
     def _finish(self, work: Work, verb: str, peer: int | None, timeout_s: float) -> None:
         """Wait for a message; one that is given up must neither swallow the next one nor use the buffer any more."""

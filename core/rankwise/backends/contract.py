@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from rankwise.backends.context import Context
 from rankwise.basics.arrays import Array
+from rankwise.basics.messages import Status
 from rankwise.basics.work import Work
 from rankwise.collective.call import Call, Prepared
 from rankwise.errors import DistError
@@ -76,8 +77,8 @@ class Contract(ABC):
 
         The buffer belongs to the backend until the work has ended. A shorter message fills the beginning; a longer
         one fails the work with an error that names both sizes, and nothing is written past the end. The
-        work's `source_rank()` is the sender's group rank. Receives of the same source and tag are met in the order
-        they were begun.
+        work's `source_rank()` is the sender's group rank, and its `nbytes` the message's length. Receives of the same
+        source and tag are met in the order they were begun.
         """
 
     @abstractmethod
@@ -93,6 +94,16 @@ class Contract(ABC):
         """
 
     # ------------------------------------------------------------------ what a backend may do better
+
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that `irecv` would take now, with the sender's group rank; None if there is none.
+
+        A backend that declares `probe` implements this. It takes in what has come, and never waits.
+
+        Raises:
+            DistError: The group has failed, or who is asked for can send nothing more.
+        """
+        raise NotImplementedError(f"{type(self).__name__} declares probe and has no iprobe")
 
     def algorithm(self, call: Call) -> Any:
         """Return what moves the data of a call: a backend overrides this for what it does in a way of its own.

@@ -41,4 +41,5 @@ class Landing(ApartWork):
         except BaseException as error:
             self.fail(error)
         else:
+            self.nbytes = inner.nbytes
             self.succeed(source=inner.source_rank())

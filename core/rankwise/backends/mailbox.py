@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rankwise.backends.apart import ApartWork
-from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_text, known_dtype
-from rankwise.basics.messages import too_long, wrong_dtype
+from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_marked, dtype_text, known_dtype
+from rankwise.basics.messages import Status, too_long, wrong_dtype
+from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import Work
 from rankwise.errors import DistError
 
@@ -125,6 +126,22 @@ class Mailbox:
         self._carry_out_failures()
         return receive
 
+    def probe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet now, or None.
+
+        Raises:
+            DistError: None will come any more.
+        """
+        with self._lock:
+            failure = self._failure or (None if src is None else self._lost.get(src))
+            message = self._messages.first(tag) if src is None else self._messages_from.first((src, tag))
+        self._carry_out_failures()
+        if message is not None:
+            return Status(message.src, tag, len(message.payload), _told(message.dtype))
+        if failure is not None:
+            raise anew(failure)
+        return None
+
     def deliver(
         self,
         src: int,
@@ -226,6 +243,7 @@ class Mailbox:
             message.on_end(error)
             return
         receive.buffer[:have] = message.payload
+        receive.nbytes = have
         receive.succeed(source=message.src)
         message.on_end(None)
 
@@ -236,6 +254,10 @@ def _same_dtype(have: Dtype | None, wanted: np.dtype[Any]) -> bool:
         return True
     mark = dtype_mark(wanted)
     return mark == RAW or mark == (have if isinstance(have, int) else dtype_mark(have))
+
+
+def _told(dtype: Dtype | None) -> np.dtype[Any] | None:
+    return dtype_marked(dtype) if isinstance(dtype, int) else dtype
 
 
 def _text(dtype: Dtype | None) -> str:

@@ -33,6 +33,7 @@ __all__ = [
     "as_copy",
     "device_of",
     "dtype_mark",
+    "dtype_marked",
     "dtype_name",
     "dtype_text",
     "is_sparse",
@@ -327,6 +328,15 @@ def dtype_mark(dtype: np.dtype[Any]) -> int:
 def known_dtype(mark: int) -> str | None:
     """Return the name of the dtype with a mark, if it is one that every rank knows."""
     return _known().get(mark)
+
+
+def dtype_marked(mark: int) -> np.dtype[Any] | None:
+    """Return the dtype with a mark, if it is one that every rank knows."""
+    name = known_dtype(mark)
+    try:
+        return None if name is None else np.dtype(name)
+    except TypeError:  # of a library that is not loaded here
+        return None
 
 
 def plain_text(text: str) -> str:

@@ -6,7 +6,10 @@ The lower half of the tags is the user's, the upper half the core's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from rankwise.errors import (
     DistBackendError,
@@ -18,7 +21,17 @@ from rankwise.errors import (
     ProtocolError,
 )
 
-__all__ = ["COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "pack_error", "too_long", "unpack_error", "wrong_dtype"]
+__all__ = [
+    "COLLECTIVE_TAG",
+    "FINGERPRINT_TAG",
+    "MAX_TAG",
+    "Status",
+    "items_in",
+    "pack_error",
+    "too_long",
+    "unpack_error",
+    "wrong_dtype",
+]
 
 #: The largest tag that users may give.
 MAX_TAG = 2**30 - 1
@@ -28,6 +41,44 @@ FINGERPRINT_TAG = 2**30
 
 #: The data of derived collectives; one tag suffices, as they run one at a time and in one order.
 COLLECTIVE_TAG = 2**30 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A message that has come and was not received.
+
+    Attributes:
+        source: The rank that sent it.
+        tag: Its tag.
+        nbytes: How many bytes it has.
+        dtype: The dtype of the array that was sent, where messages tell it.
+    """
+
+    source: int
+    tag: int
+    nbytes: int
+    dtype: np.dtype[Any] | None = None
+
+    def count(self, dtype: Any) -> int:
+        """Return how many elements of a dtype it has.
+
+        Raises:
+            ValueError: It has no whole number of them.
+        """
+        return items_in(self.nbytes, dtype)
+
+
+def items_in(nbytes: int, dtype: Any) -> int:
+    """Return how many elements of a dtype make so many bytes.
+
+    Raises:
+        ValueError: That is no whole number.
+    """
+    kind = np.dtype(dtype)
+    itemsize = int(kind.itemsize)
+    if nbytes % itemsize:
+        raise ValueError(f"{nbytes} bytes are no whole number of elements of {kind}, which have {itemsize}")
+    return nbytes // itemsize
 
 
 def too_long(have: int, sender: int, tag: int, room: int) -> DistBackendError:

@@ -10,6 +10,7 @@ from rankwise.basics import unasked
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import only_waited
+from rankwise.basics.messages import items_in
 from rankwise.basics.tracebacks import anew, shorten
 from rankwise.errors import DistTimeoutError
 
@@ -58,6 +59,13 @@ class Work(Protocol):
     def source_rank(self) -> int:
         """Return the rank that sent the message of a completed receive."""
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of its message a completed receive has got; 0 for anything else."""
+
+    def count(self, dtype: Any) -> int:
+        """Return how many elements of a dtype that is, or raise a `ValueError` if it is no whole number."""
+
     def synchronize(self) -> None:
         """Block the host until the operation has ended; on a CPU the same as `wait`."""
 
@@ -80,7 +88,13 @@ def state(work: Work) -> str:
 
 
 class FutureWork:
-    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends."""
+    """A work that some thread ends by calling `succeed` or `fail`: the base for threaded backends.
+
+    Attributes:
+        nbytes: How many bytes of its message a receive has got; set before it ends.
+    """
+
+    nbytes = 0
 
     def __init__(self) -> None:
         self._ending = Ending()
@@ -150,6 +164,10 @@ class FutureWork:
         if self._source is None:
             raise RuntimeError("source_rank() is for a receive that has completed")
         return self._source
+
+    def count(self, dtype: Any) -> int:
+        """Return how many elements of a dtype a completed receive has got."""
+        return items_in(self.nbytes, dtype)
 
     def synchronize(self) -> None:
         """Wait, as on every CPU backend."""
@@ -309,6 +327,15 @@ class BoundWork:
         except BaseException as error:
             self._broken(error)
             raise
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of its message a completed receive has got; 0 for anything else."""
+        return self._inner.nbytes if self.is_success() else 0
+
+    def count(self, dtype: Any) -> int:
+        """Return how many elements of a dtype that is, or raise a `ValueError` if it is no whole number."""
+        return items_in(self.nbytes, dtype)
 
     def synchronize(self) -> None:
         """Block the host until the operation has ended."""

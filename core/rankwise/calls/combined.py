@@ -59,6 +59,11 @@ class CombinedWork(FutureWork):
         (part,) = self._parts
         return part.source_rank()
 
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """How many bytes of its message it has got, if this is one that is received."""
+        return self._parts[0].nbytes if len(self._parts) == 1 else 0
+
     def cancel(self) -> bool:
         """Withdraw the message, if this is one that is to be received."""
         (part,) = self._parts

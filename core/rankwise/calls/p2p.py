@@ -197,7 +197,8 @@ def irecv(
 ) -> Work | None:
     """Begin to receive into an array, and return a work whose `source_rank()` is the sender's global rank.
 
-    A shorter message fills the beginning of the array; a longer one is an error that names both sizes.
+    A shorter message fills the beginning of the array, and the work's `nbytes` and `count(dtype)` tell how much has
+    come; a longer one is an error that names both sizes.
 
     Args:
         tensor: The array to fill.
@@ -228,8 +229,8 @@ def irecv(
         if (pg := resolve(group, "irecv")) is None:
             return None
         if group_src is None and (come := pg.shortcuts.irecv(tensor, src, tag)) is not None:
-            ticket, sender = come
-            return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender)
+            ticket, sender, nbytes = come
+            return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
         tag = check.tag(pg, "irecv", tag)
         array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
@@ -249,8 +250,11 @@ def irecv(
 class _Ended(CompletedWork):
     """A message that has ended before its call returned."""
 
-    def __init__(self, pg: ProcessGroup, result: Any, what: str, ticket: Ticket, source: int | None = None) -> None:
+    def __init__(
+        self, pg: ProcessGroup, result: Any, what: str, ticket: Ticket, source: int | None = None, nbytes: int = 0
+    ) -> None:
         self._source, self._result, self._told = source, result, (pg.group_desc, what, ticket)
+        self.nbytes = nbytes
 
     def result(self) -> Any:
         """Return the caller's own array."""

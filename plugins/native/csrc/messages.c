@@ -56,16 +56,20 @@ typedef struct {
     uint64_t window_nbytes, message_nbytes;
     Patience patience;
     unsigned marks[MARKED_TYPES]; /* of the dtypes, by NumPy's numbers; 0 for those not yet asked for */
-    Way *ways; /* one for each rank */
+    Way *ways; /* one for each rank, */
+    bool all_near; /* ... and whether all others have rings */
+    int latest;    /* by whose the last message from anyone came */
 } Messages;
 
 /* One message. */
 typedef struct {
     PyArrayObject *array;
-    Way *way;
+    Way *first, *end; /* the ways that it may go: one, or all of them for one from anyone */
+    Way *way;         /* the one that it goes, of this peer; NULL until one from anyone has been met */
     int peer;
     unsigned tag, mark;
     size_t nbytes;
+    uint64_t came_nbytes; /* of a message that has been received */
     uint64_t serial;   /* of its entry in the recorder; 0 for none */
     int64_t waited_ns; /* how long all messages before it have waited */
 } Letter;
@@ -97,11 +101,38 @@ static PyObject *messages_declined(PyObject *nothing)
     return Py_NewRef(nothing);
 }
 
+static void messages_go_by(Messages *messages, Letter *letter, int peer)
+{
+    letter->peer = peer;
+    letter->way = &messages->ways[peer];
+}
+
+/* Take the rank that a message goes to or comes from; None is any, which serves where each can be looked at. */
+static bool messages_take_peer(Messages *messages, Letter *letter, PyObject *given)
+{
+    letter->way = NULL;
+    letter->first = messages->ways;
+    letter->end = messages->ways + messages->size;
+    if (given == Py_None)
+        return messages->all_near;
+    long name = PyLong_AsLong(given);
+    /* Most groups have all ranks, where each has its own place. */
+    int at = name >= 0 && name < messages->size && messages->ways[name].name == name ? (int)name : 0;
+    while (at < messages->size && messages->ways[at].name != name)
+        at++;
+    if (at == messages->size || messages->ways[at].rings == NULL)
+        return false;
+    messages_go_by(messages, letter, at);
+    letter->first = letter->way;
+    letter->end = letter->way + 1;
+    return true;
+}
+
 static bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
 {
-    if (count != 3 || !PyLong_CheckExact(args[1]) || !PyLong_CheckExact(args[2]))
+    if (count != 3 || !(PyLong_CheckExact(args[1]) || (written && args[1] == Py_None)) || !PyLong_CheckExact(args[2]))
         return false;
-    long peer = PyLong_AsLong(args[1]), tag = PyLong_AsLong(args[2]);
+    long tag = PyLong_AsLong(args[2]);
     letter->array = arguments_plain(args[0], written);
     if (letter->array == NULL || tag < 0 || tag > (long)messages->most_tag || !messages_mark_of(messages, letter->array, &letter->mark))
         return false;
@@ -109,13 +140,7 @@ static bool messages_take_arguments(Messages *messages, Letter *letter, PyObject
     letter->serial = 0;
     letter->waited_ns = messages->patience.waited_ns;
     letter->nbytes = (size_t)PyArray_NBYTES(letter->array);
-    /* Most groups have all ranks, where each has its own place. */
-    int at = peer >= 0 && peer < messages->size && messages->ways[peer].name == peer ? (int)peer : 0;
-    while (at < messages->size && messages->ways[at].name != peer)
-        at++;
-    letter->peer = at;
-    letter->way = &messages->ways[at];
-    return at < messages->size && letter->way->rings != NULL;
+    return messages_take_peer(messages, letter, args[1]);
 }
 
 /* ------------------------------------------------------------------ whether nothing is in the way */
@@ -142,24 +167,39 @@ static bool messages_may_send(const Messages *messages, const Way *way)
     return messages_sound(messages, way) && messages_is_idle(way) && state_is_none(way->peer->gone);
 }
 
+/* Whether something is a key; the reference to it is taken. */
+static bool messages_has_key(PyObject *keys, PyObject *key)
+{
+    bool found = key == NULL || PyDict_Contains(keys, key) != 0;
+    Py_XDECREF(key);
+    return found;
+}
+
 /* Whether a message with this tag, or a receive that it would meet, waits already. */
 static bool messages_is_awaited(const Messages *messages, const Letter *letter)
 {
-    if (PyDict_GET_SIZE(messages->arrivals) == 0 && PyDict_GET_SIZE(messages->receives) == 0)
+    if (PyDict_GET_SIZE(messages->arrivals) != 0 && messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)))
+        return true;
+    if (PyDict_GET_SIZE(messages->receives) == 0)
         return false;
-    PyObject *tag = PyLong_FromUnsignedLong(letter->tag), *own = Py_BuildValue("(Ii)", letter->tag, letter->peer);
-    PyObject *anyones = Py_BuildValue("(IO)", letter->tag, Py_None);
-    bool found = tag == NULL || own == NULL || anyones == NULL || PyDict_Contains(messages->arrivals, tag) != 0 ||
-                 PyDict_Contains(messages->receives, own) != 0 || PyDict_Contains(messages->receives, anyones) != 0;
-    Py_XDECREF(tag);
-    Py_XDECREF(own);
-    Py_XDECREF(anyones);
+    bool found = messages_has_key(messages->receives, Py_BuildValue("(IO)", letter->tag, Py_None));
+    for (Way *way = letter->first; way < letter->end && !found; way++)
+        found = messages_has_key(messages->receives, Py_BuildValue("(Ii)", letter->tag, (int)(way - messages->ways)));
     return found;
+}
+
+/* Whether all ways that it may come by stand. */
+static bool messages_all_sound(const Messages *messages, const Letter *letter)
+{
+    for (const Way *way = letter->first; way < letter->end; way++)
+        if (way->rings != NULL && !messages_sound(messages, way))
+            return false;
+    return true;
 }
 
 static bool messages_may_receive(const Messages *messages, const Letter *letter)
 {
-    return messages->progress->owner == 0 && messages_sound(messages, letter->way) && !messages_is_awaited(messages, letter);
+    return messages->progress->owner == 0 && messages_all_sound(messages, letter) && !messages_is_awaited(messages, letter);
 }
 
 /* ------------------------------------------------------------------ flow control */
@@ -197,12 +237,12 @@ static bool messages_count_copied(Messages *messages, size_t nbytes)
 static void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op)
 {
     letter->serial = trail_begin_message(messages->trail, op, (PyObject *)PyArray_DESCR(letter->array), (int64_t)letter->nbytes,
-                                         letter->way->name, (long)letter->tag, 1);
+                                         letter->way == NULL ? -1 : letter->way->name, (long)letter->tag, 1);
 }
 
 static void messages_end_noting(Messages *messages, const Letter *letter)
 {
-    trail_end_message(messages->trail, letter->serial, messages->patience.waited_ns - letter->waited_ns);
+    trail_end_message(messages->trail, letter->serial, letter->way->name, messages->patience.waited_ns - letter->waited_ns);
 }
 
 /* An error says so in the recorder too, if the message stands there. */
@@ -551,15 +591,37 @@ static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t len
     return messages_finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
 }
 
-/* The next frame but credit, if it may be what is wanted; nobody has the lock. */
-static bool messages_next(const Messages *messages, const Letter *letter, Frame *frame)
+/* Whether a frame but credit has come by a way; nobody has the lock. */
+static bool messages_has_frame(const Way *way, Frame *frame)
+{
+    do {
+        if (!rings_next(way->rings, frame))
+            return false;
+    } while (messages_take_credit(way, frame));
+    return true;
+}
+
+/* Find the way by which a frame has come. One from anyone is looked for behind the way of the last, so that each rank has
+   its turn. */
+static bool messages_meet(Messages *messages, Letter *letter, Frame *frame)
+{
+    if (letter->way != NULL)
+        return messages_has_frame(letter->way, frame);
+    for (int n = 1; n <= messages->size; n++) {
+        int peer = (messages->latest + n) % messages->size;
+        if (messages->ways[peer].rings == NULL || !messages_has_frame(&messages->ways[peer], frame))
+            continue;
+        messages_go_by(messages, letter, messages->latest = peer);
+        return true;
+    }
+    return false;
+}
+
+/* The next frame, if it may be what is wanted. */
+static bool messages_next(Messages *messages, Letter *letter, Frame *frame)
 {
     unsigned wanted = letter->mark == messages->raw ? 0 : letter->mark;
-    do {
-        if (!rings_next(letter->way->rings, frame))
-            return false;
-    } while (messages_take_credit(letter->way, frame));
-    return frame->length <= letter->nbytes && (wanted == 0 || frame->marks >> 32 == wanted);
+    return messages_meet(messages, letter, frame) && frame->length <= letter->nbytes && (wanted == 0 || frame->marks >> 32 == wanted);
 }
 
 static bool messages_is_the_message(const Messages *messages, const Letter *letter, const Frame *frame)
@@ -568,12 +630,13 @@ static bool messages_is_the_message(const Messages *messages, const Letter *lett
 }
 
 /* Take a brief message. */
-static Taken messages_take_brief(Messages *messages, const Letter *letter, const Frame *frame)
+static Taken messages_take_brief(Messages *messages, Letter *letter, const Frame *frame)
 {
     if (frame->length > frame->room)
         return NOTHING;
     memcpy(PyArray_DATA(letter->array), frame->payload, frame->length);
     rings_advance(letter->way->rings, frame->length);
+    letter->came_nbytes = frame->length;
     return messages_count_received(messages, letter, frame->length) ? TAKEN : FAILED;
 }
 
@@ -592,19 +655,44 @@ static Taken messages_take(Messages *messages, Letter *letter, bool *seated)
     return messages_take_brief(messages, letter, &frame);
 }
 
+static bool messages_is_anyones(const Letter *letter)
+{
+    return letter->end - letter->first > 1;
+}
+
+/* What Python calls the rank that a message comes from. */
+static PyObject *messages_source(const Letter *letter)
+{
+    return messages_is_anyones(letter) ? Py_NewRef(Py_None) : PyLong_FromLong(letter->peer);
+}
+
+/* Learn from Python by which way a message has come, and how long it is; None for none. */
+static Taken messages_learn(Messages *messages, Letter *letter, PyObject *told)
+{
+    int peer = -1;
+    unsigned long long nbytes = 0;
+    bool well = told != NULL && (told == Py_None || PyArg_ParseTuple(told, "iK", &peer, &nbytes));
+    Py_XDECREF(told);
+    if (!well)
+        return FAILED;
+    if (peer < 0 || peer >= messages->size)
+        return NOTHING;
+    messages_go_by(messages, letter, peer);
+    letter->came_nbytes = nbytes;
+    return TAKEN;
+}
+
 /* Take a message that Python has taken in before. */
-static Taken messages_claim(const Messages *messages, const Letter *letter)
+static Taken messages_claim(Messages *messages, Letter *letter)
 {
     if (PyDict_GET_SIZE(messages->arrivals) == 0 || messages_has_failed(messages) || messages->engine->leaving)
         return NOTHING;
-    PyObject *claimed = PyObject_CallFunction(messages->claim, "OiII", letter->array, letter->peer, letter->tag, letter->mark);
-    Taken taken = claimed == NULL ? FAILED : claimed == Py_True ? TAKEN : NOTHING;
-    Py_XDECREF(claimed);
-    return taken;
+    PyObject *told = PyObject_CallFunction(messages->claim, "ONII", letter->array, messages_source(letter), letter->tag, letter->mark);
+    return messages_learn(messages, letter, told);
 }
 
 /* Take a brief message that is the next. */
-static Taken messages_take_now(Messages *messages, const Letter *letter)
+static Taken messages_take_next(Messages *messages, Letter *letter)
 {
     Frame frame;
     if (!messages_may_receive(messages, letter) || !messages_next(messages, letter, &frame) ||
@@ -613,82 +701,119 @@ static Taken messages_take_now(Messages *messages, const Letter *letter)
     return messages_take_brief(messages, letter, &frame);
 }
 
+/* Take a message that is here. */
+static Taken messages_take_now(Messages *messages, Letter *letter)
+{
+    Taken taken = messages_claim(messages, letter);
+    return taken == NOTHING ? messages_take_next(messages, letter) : taken;
+}
+
+/* Note a receive that has ended; false if it has failed. */
+static bool messages_end_receiving(Messages *messages, const Letter *letter, Taken taken)
+{
+    if (taken == TAKEN)
+        messages_end_noting(messages, letter);
+    else
+        messages_note_error(messages, letter);
+    return taken == TAKEN;
+}
+
 /* Begin to receive, which is the end of it if a message is there; else nothing is done. */
 static PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, true))
         return messages_declined(Py_None);
-    Taken taken = messages_claim(messages, &letter);
-    if (taken == NOTHING)
-        taken = messages_take_now(messages, &letter);
+    Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING)
         return messages_declined(Py_None);
     messages_begin_noting(messages, &letter, text_irecv);
-    if (taken == FAILED) {
-        messages_note_error(messages, &letter);
+    if (!messages_end_receiving(messages, &letter, taken))
         return NULL;
-    }
-    messages_end_noting(messages, &letter);
-    return messages_told(messages, &letter, PyLong_FromLong(letter.way->name));
+    return Py_BuildValue("(NlK)", trail_ticket(messages->trail, letter.serial), letter.way->name, (unsigned long long)letter.came_nbytes);
 }
 
-/* Take the seat, which is free: the interpreter is let go, and nobody else may read the ring. */
+/* Take the seat, which is free: the interpreter is let go, and nobody else may read the rings. */
 static void messages_sit_down(Messages *messages)
 {
     messages->progress->callers++;
     messages->progress->owner = PyThread_get_thread_ident();
 }
 
-/* Look for something that comes; with the seat if that has taken more than a moment. */
-static bool messages_look(Messages *messages, Rings *rings, unsigned tag, bool *seated)
+/* Whether something has come by any of the ways of a letter. */
+static bool messages_any_news(void *what)
 {
-    rings_wait_for(rings, tag);
+    const Letter *letter = what;
+    for (const Way *way = letter->first; way < letter->end; way++)
+        if (way->rings != NULL && rings_have_news(way->rings))
+            return true;
+    return false;
+}
+
+/* Begin or end to use the memory of all ways of a letter; tell whether they are there. */
+static bool messages_use(const Letter *letter, void (*begin_or_end)(Rings *))
+{
+    bool there = true;
+    for (const Way *way = letter->first; way < letter->end; way++)
+        if (way->rings != NULL) {
+            there = there && way->rings->out != NULL && !way->rings->closing;
+            begin_or_end(way->rings);
+        }
+    return there;
+}
+
+/* Look for something that comes; with the seat if that has taken more than a moment. Who waits for anyone does not say so:
+   each that reads it might wait until its message is read, and one of them is. */
+static bool messages_look(Messages *messages, Letter *letter, bool *seated)
+{
+    if (!messages_is_anyones(letter))
+        rings_wait_for(letter->way->rings, letter->tag);
     for (int n = 0; n < BRIEF; n++) {
-        if (rings_have_news(rings))
+        if (messages_any_news(letter))
             return true;
         RELAX();
     }
     messages_sit_down(messages);
     *seated = true;
     bool come;
-    rings_enter(rings);
+    messages_use(letter, rings_enter);
     Py_BEGIN_ALLOW_THREADS
-    come = patience_look(&messages->patience, messages_has_news, rings, false);
+    come = patience_look(&messages->patience, messages_any_news, letter, false);
     Py_END_ALLOW_THREADS
-    come = come && rings->out != NULL && !rings->closing;
-    rings_leave(rings);
-    return come;
+    return messages_use(letter, rings_leave) && come;
+}
+
+/* Receive a message that is not here. */
+static Taken messages_await(Messages *messages, Letter *letter)
+{
+    bool seated = false, come = messages_look(messages, letter, &seated);
+    Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
+    if (come && (!seated || !lock_is_held(messages->lock)))
+        taken = messages_take(messages, letter, &seated);
+    if (seated && !messages_stand_up(messages))
+        taken = FAILED;
+    if (taken != NOTHING)
+        return taken;
+    if (!come)
+        patience_learn(&messages->patience);
+    PyObject *told = PyObject_CallFunction(messages->receive, "ONI", letter->array, messages_source(letter), letter->tag);
+    return messages_learn(messages, letter, told);
 }
 
 static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
-    bool seated = false;
-    if (!messages_take_arguments(messages, &letter, args, count, true) || !messages_may_receive(messages, &letter))
+    if (!messages_take_arguments(messages, &letter, args, count, true))
+        return messages_declined(Py_None);
+    Taken taken = messages_take_now(messages, &letter);
+    if (taken == NOTHING && (PyErr_Occurred() || !messages_may_receive(messages, &letter)))
         return messages_declined(Py_None);
     messages_begin_noting(messages, &letter, text_recv);
-    bool come = messages_look(messages, letter.way->rings, letter.tag, &seated);
-    Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
-    if (come && (!seated || !lock_is_held(messages->lock)))
-        taken = messages_take(messages, &letter, &seated);
-    if (seated && !messages_stand_up(messages))
-        taken = FAILED;
-    if (taken == NOTHING) {
-        if (!come)
-            patience_learn(&messages->patience);
-        PyObject *done = PyObject_CallFunction(messages->receive, "OiI", letter.array, letter.peer, letter.tag);
-        taken = done == NULL ? FAILED : TAKEN;
-        Py_XDECREF(done);
-    }
-    if (taken == FAILED) {
-        if (letter.way->rings->out != NULL)
-            rings_wait_no_more(letter.way->rings);
-        messages_note_error(messages, &letter);
-        return NULL;
-    }
-    messages_end_noting(messages, &letter);
-    return PyLong_FromLong(letter.way->name);
+    if (taken == NOTHING)
+        taken = messages_await(messages, &letter);
+    if (taken == FAILED && !messages_is_anyones(&letter) && letter.way->rings->out != NULL)
+        rings_wait_no_more(letter.way->rings);
+    return messages_end_receiving(messages, &letter, taken) ? PyLong_FromLong(letter.way->name) : NULL;
 }
 
 /* ------------------------------------------------------------------ the type */
@@ -792,6 +917,7 @@ static bool messages_take_ways(Messages *messages, PyObject *list)
         PyErr_NoMemory();
         return false;
     }
+    int with_rings = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
         Way *way = &messages->ways[messages->size++];
         PyObject *from = PyList_GET_ITEM(list, i);
@@ -801,11 +927,13 @@ static bool messages_take_ways(Messages *messages, PyObject *list)
             return false;
         way->name = (long)name;
         way->pid = (pid_t)pid;
+        with_rings += way->rings != NULL;
         if (way->rings != NULL && !(messages_take_part(from, "pipe", &PipeStateType, false, (PyObject **)&way->pipe) &&
                                     messages_take_part(from, "peer", &PeerStateType, false, (PyObject **)&way->peer) &&
                                     messages_take_part(from, "window", &WindowStateType, false, (PyObject **)&way->window)))
             return false;
     }
+    messages->all_near = with_rings == messages->size - 1;
     return true;
 }
 

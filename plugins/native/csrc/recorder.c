@@ -210,11 +210,12 @@ void trail_end(Trail *trail, int64_t waited_ns)
         trail_keep(trail, ENDED, entry);
 }
 
-void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns)
+void trail_end_message(Trail *trail, uint64_t serial, long peer, int64_t waited_ns)
 {
     Entry *entry = recorder_entry(trail->recorder, serial);
     if (entry == NULL)
         return;
+    entry->peer = peer;
     entry->ended_ns = native_monotonic_ns();
     entry->waited_ns += waited_ns;
     recorder_count_end(trail, entry);

@@ -66,8 +66,8 @@ int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes,
 uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
 /* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */
 void trail_end(Trail *trail, int64_t waited_ns);
-/* Note that a message of this thread has ended well, having waited for others for so long. */
-void trail_end_message(Trail *trail, uint64_t serial, int64_t waited_ns);
+/* Note that a message of this thread, from or to this rank, has ended well, having waited for others for so long. */
+void trail_end_message(Trail *trail, uint64_t serial, long peer, int64_t waited_ns);
 /* Note that it has failed with the exception that is set. */
 void trail_break_message(Trail *trail, uint64_t serial);
 /* Return what stands for a message in Python. */

@@ -17,6 +17,7 @@ typedef struct {
     int peer;
     unsigned tag, mark;
     size_t nbytes;
+    uint64_t came_nbytes; /* of a message that has been received */
 } Note;
 
 /* Take the arguments of a message that may be sent or received here. */
@@ -29,7 +30,7 @@ static bool wire_take_arguments(const Wire *wire, Note *note, PyObject *const *a
     if (note->array == NULL || arguments_kind(note->array) < 0 || tag < 0 || tag > (long)wire->most_tag)
         return false;
     note->tag = (unsigned)tag;
-    note->nbytes = (size_t)PyArray_NBYTES(note->array);
+    note->came_nbytes = note->nbytes = (size_t)PyArray_NBYTES(note->array);
     note->peer = 0;
     while (note->peer < wire->size && wire->links[note->peer].name != name)
         note->peer++;
@@ -82,7 +83,7 @@ static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t coun
         trail_break_message(wire->trail, serial);
         return NULL;
     }
-    trail_end_message(wire->trail, serial, 0);
+    trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     return Py_NewRef(Py_True);
 }
 
@@ -109,23 +110,27 @@ static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t cou
     if (!well)
         trail_break_message(wire->trail, serial);
     else if (rest == Py_None)
-        trail_end_message(wire->trail, serial, 0);
+        trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     if (well)
         return wire_told(wire, serial, rest);
     Py_DECREF(rest);
     return NULL;
 }
 
-/* Take a message that Python has taken in before; tell by `taken` whether there was one. */
-static bool wire_claim(const Wire *wire, const Note *note, bool *taken)
+/* Take a message that Python has taken in before; tell by `taken` whether there was one, which may be shorter. */
+static bool wire_claim(const Wire *wire, Note *note, bool *taken)
 {
     *taken = false;
     if (PyDict_GET_SIZE(wire->arrivals) == 0 || wire->failure->failing || wire->engine->leaving)
         return true;
     PyObject *claimed = PyObject_CallFunction(wire->claim, "OiII", note->array, wire->links[note->peer].rank, note->tag, note->mark);
-    *taken = claimed == Py_True;
+    int source;
+    unsigned long long nbytes;
+    *taken = claimed != NULL && claimed != Py_None && PyArg_ParseTuple(claimed, "iK", &source, &nbytes);
+    if (*taken)
+        note->came_nbytes = nbytes;
     Py_XDECREF(claimed);
-    return claimed != NULL;
+    return !PyErr_Occurred();
 }
 
 /* Take a brief message that is the next, likewise. */
@@ -159,8 +164,8 @@ static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t cou
     if (!taken)
         return Py_NewRef(Py_None);
     uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv);
-    trail_end_message(wire->trail, serial, 0);
-    return wire_told(wire, serial, PyLong_FromLong(wire->links[note.peer].name));
+    trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
+    return Py_BuildValue("(NlK)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes);
 }
 
 static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t count)
@@ -189,7 +194,7 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
         trail_break_message(wire->trail, serial);
         return NULL;
     }
-    trail_end_message(wire->trail, serial, wire->waited_ns - waited_ns);
+    trail_end_message(wire->trail, serial, wire->links[note.peer].name, wire->waited_ns - waited_ns);
     return PyLong_FromLong(wire->links[note.peer].name);
 }
 

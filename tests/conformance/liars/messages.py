@@ -1,13 +1,14 @@
 """Bugs in messages: tags, order, sizes, who sent them, what becomes of them, what they leave behind."""
 
 import threading
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from honest import planted
 
 from rankwise import DistBackendError
-from rankwise.backends import COMPLETED, FutureWork
+from rankwise.backends import COMPLETED, FutureWork, Status
 from rankwise_local import LocalCommunicator
 
 OURS = 2**30  # tags from there on are the core's
@@ -204,3 +205,68 @@ class keeps_messages(LocalCommunicator):
     def isend(self, array, dst, tag):
         self.kept.append(bytearray(400))
         return super().isend(array, dst, tag)
+
+
+@planted
+class takes_what_it_probes(LocalCommunicator):
+    """A message of more than 100,000 bytes that was probed is gone."""
+
+    def iprobe(self, src, tag):
+        found = super().iprobe(src, tag)
+        if found is not None and found.nbytes > 100_000:
+            self.irecv(np.empty(found.nbytes, np.uint8), found.source, tag).wait()
+        return found
+
+
+@planted
+class probes_what_was_received(LocalCommunicator):
+    """A message is still told after it was received."""
+
+    last = None
+
+    def iprobe(self, src, tag):
+        self.last = super().iprobe(src, tag) or (self.last if src is not None else None)
+        return self.last
+
+
+@planted
+class probes_any_tag(LocalCommunicator):
+    """A probe that finds nothing of its tag tells of a message of tag 0 or 5."""
+
+    def iprobe(self, src, tag):
+        return super().iprobe(src, tag) or super().iprobe(src, 0) or super().iprobe(src, 5)
+
+
+@planted
+class probes_of_rank_0(LocalCommunicator):
+    """A probe of anyone says that it was rank 0 who has sent."""
+
+    def iprobe(self, src, tag):
+        found = super().iprobe(src, tag)
+        return replace(found, source=0) if found is not None and src is None else found
+
+
+@planted
+class got_all_it_had_room_for(LocalCommunicator):
+    """A receive says that it has got as much as its array holds."""
+
+    def irecv(self, array, src, tag):
+        work = super().irecv(array, src, tag)
+        full = type("Full", (type(work),), {"nbytes": property(lambda _: array.nbytes, lambda *_: None)})
+        work.__class__ = full
+        return work
+
+
+@planted
+class tells_what_others_get(LocalCommunicator):
+    """A probe tells of the first message that was sent to this rank, whatever a receive has made of it."""
+
+    sent: ClassVar[dict] = {}
+
+    def isend(self, array, dst, tag):
+        if tag < OURS:
+            self.sent.setdefault((dst, self.rank, tag), Status(self.rank, tag, array.nbytes, array.dtype))
+        return super().isend(array, dst, tag)
+
+    def iprobe(self, src, tag):
+        return super().iprobe(src, tag) or self.sent.get((self.rank, src, tag))

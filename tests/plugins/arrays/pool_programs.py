@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
@@ -44,8 +45,8 @@ def any_object_travels_as_a_pickle() -> list[Any]:
         return list(pool.map(partial(pow, 2), [Path("a").name.__len__(), 3]))
 
 
-def one_task_at_a_time(size: int) -> None:
-    """Take tasks from a source without end, one for each worker beyond what was taken."""
+def asks_for_few(size: int, chunksize: int) -> None:
+    """Take tasks from a source without end, of which no more are asked for than workers have at a time."""
     taken = []
 
     def source() -> Iterator[int]:
@@ -53,12 +54,30 @@ def one_task_at_a_time(size: int) -> None:
             taken.append(number)
             yield number
 
-    with dist.pool() as pool:
+    with dist.pool(chunksize=chunksize) as pool:
         for got, _ in enumerate(pool.map_unordered(square, source()), 1):
-            assert len(taken) <= got + size - 1
-            if got == 20:
+            assert len(taken) <= got + chunksize * size - 1
+            if got == 20 * chunksize:
                 break
     assert dist.functional.all_reduce(1) == size
+
+
+LATE = range(500, 564)
+
+
+def takes_long_later(task: int) -> tuple[int, int]:
+    """Return a task and who has done it; some take long, behind many that do not."""
+    if task in LATE:
+        time.sleep(0.002)
+    return task, dist.get_rank()
+
+
+def gives_back() -> list[int]:
+    """Return who has done the tasks that take long, of which a worker would have many at a time."""
+    with dist.pool() as pool:
+        done = [*pool.map(takes_long_later, range(1000))]
+    assert [task for task, _ in done] == ([*range(1000)] if pool.leads else [])
+    return [rank for _, rank in done[LATE.start : LATE.stop]]
 
 
 def fails(task: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,14 @@ def test_tasks_and_results_are_of_any_size(ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_source_without_end_is_asked_for_one_task_for_each_worker(ranks: Ranks, size: int) -> None:
-    ranks.run(size, programs.one_task_at_a_time, size)
+@pytest.mark.parametrize("chunksize", [1, 8])
+def test_a_source_without_end_is_asked_for_what_workers_have_at_a_time(ranks: Ranks, size: int, chunksize: int) -> None:
+    ranks.run(size, programs.asks_for_few, size, chunksize)
+
+
+def test_a_worker_gives_back_what_stands_behind_a_task_that_takes_long(ranks: Ranks) -> None:
+    workers, *_ = ranks.run(3, programs.gives_back)
+    assert sum(one != next_one for one, next_one in pairwise(workers)) >= 10
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -145,6 +152,8 @@ def test_mistakes_are_named() -> None:
             dist.channel(5)
         with pytest.raises(ValueError, match="0 attempts"):
             dist.pool(attempts=0)
+        with pytest.raises(ValueError, match="a chunksize of 0"):
+            dist.pool(chunksize=0)
         if dist.get_rank() == 1:
             for make in (dist.pool, dist.channel):
                 with pytest.raises(ValueError, match="this rank is not in the group"):

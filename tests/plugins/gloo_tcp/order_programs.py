@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import time
+from collections import deque
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -171,3 +175,94 @@ def one_among_many(counts: tuple[int, ...], turns: int) -> list[float]:
             assert rooms[i] == i
     end()
     return best
+
+
+def from_anyone(seed: int, sizes: list[int]) -> None:
+    """Have two ranks send under some tags, and a third receive from either and from both, in any order of tags."""
+    rank, _ = begin()
+    sent = {sender: random.Random(f"{seed} {sender}").choices([*product(range(3), sizes)], k=40) for sender in (1, 2)}
+    if rank == 0:
+        _receive_all(random.Random(seed), sent, max(sizes))
+    elif rank in sent:
+        works = []
+        for index, (tag, nbytes) in enumerate(sent[rank]):
+            if index % 3 and nbytes <= _SURELY_SENT_NBYTES:
+                dist.send(_pattern(index, nbytes), 0, tag=tag)
+            else:
+                works.append(dist.isend(_pattern(index, nbytes), 0, tag=tag))
+        wait_for(works)
+    end()
+
+
+#: A message that a `send` may leave while its receiver waits for another.
+_SURELY_SENT_NBYTES = 5_000
+
+
+def _receive_all(draw: random.Random, sent: dict[int, list[tuple[int, int]]], longest: int) -> None:
+    due = {
+        (sender, tag): deque((i, nbytes) for i, (its, nbytes) in enumerate(messages) if its == tag)
+        for sender, messages in sent.items()
+        for tag in range(3)
+    }
+    while left := [line for line in due if due[line]]:
+        sender, tag = draw.choice(left)
+        src = draw.choice([None, sender])
+        room = np.full(longest + 1, 255, np.uint8)
+        if draw.random() < 0.5:
+            source = dist.recv(room, src, tag=tag)
+        else:
+            work: Any = dist.irecv(room, src, tag=tag)
+            work.wait()
+            source = work.source_rank()
+        assert src in (None, source)
+        index, nbytes = due[source, tag].popleft()
+        assert (room[:nbytes] == index).all(), (source, tag, index)
+        assert room[nbytes] == 255
+
+
+def nobody_starves() -> None:
+    """Receive from anyone while one rank sends without end; another must have its turn."""
+    rank, _ = begin()
+    word = np.zeros(1, np.int64)
+    if rank == 0:
+        for taken in itertools.count():
+            if taken == 100:
+                dist.send(word, 2)
+            if dist.recv(word) == 2:
+                break
+        dist.send(word, 1)
+        while dist.recv(word) != 1 or word[0] == 0:
+            pass
+    elif rank == 1:
+        stop: Any = dist.irecv(np.zeros(1, np.int64), 0)
+        while not stop.is_completed():
+            dist.send(word, 0)
+        dist.send(word + 1, 0)
+    elif rank == 2:
+        dist.recv(word, 0)
+        dist.send(word, 0)
+    end()
+
+
+def are_served_by_a_shortcut(each: int) -> list[int | None]:
+    """Return of whom the shortcut takes messages from anyone, as many of each of two senders, which all are here."""
+    rank, _ = begin()
+    group: Any = dist.group.WORLD
+    waiting = group.communicators()[0].engine.queued if rank == 0 else None
+    room, found = np.zeros(4), list[int | None]()
+    for _ in range(50):
+        if rank:
+            for _ in range(each):
+                dist.send(room, 0)
+        dist.barrier()
+        # The first message of a group makes the shortcut; and while the barrier waits, it may take messages in.
+        if waiting is not None and waiting()["unreceived"] == 0:
+            found = [group.shortcuts.recv(room, None, 0) for _ in range(2 * each)]
+        for _ in range(found.count(None) if found else 2 * each):
+            if rank == 0:
+                dist.recv(room)
+        if dist.functional.broadcast_object(bool(found) and None not in found, 0):
+            break
+        found = []
+    end()
+    return found

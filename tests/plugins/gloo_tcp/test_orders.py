@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import order_programs
 import pytest
 
+from rankwise.basics import native
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
 from rankwise_testing import RankPool, run_ranks
 
@@ -44,6 +45,22 @@ def test_no_sizes_stand_still(pool: RankPool, sizes: list[int]) -> None:
 @pytest.mark.parametrize(("count", "nbytes"), [(4, 1_040_000), (5, 1_200_000), (1024, 4), (2000, 0), (3, 5 * MIB)])
 def test_a_tag_overtakes_all_that_waits(pool: RankPool, count: int, nbytes: int) -> None:
     pool.run(order_programs.last_tag_first, count, nbytes)
+
+
+@pytest.mark.parametrize("sizes", [[0, 1, 100, 5_000], [8, 70_000, 140_000], [100, 600_000, 1_300_000]], ids=str)
+def test_receives_from_anyone_and_from_one_rank_go_by_each_sender_s_order(pool: RankPool, sizes: list[int]) -> None:
+    for seed in range(3):
+        pool.run(order_programs.from_anyone, seed, sizes)
+
+
+def test_nobody_starves_beside_a_rank_that_sends_without_end(pool: RankPool) -> None:
+    pool.run(order_programs.nobody_starves)
+
+
+@pytest.mark.skipif(native.module() is None, reason=f"turned off by {native.VARIABLE}")
+def test_compiled_messages_serve_receives_from_anyone_and_each_sender_in_turn() -> None:
+    found = run_ranks(order_programs.are_served_by_a_shortcut, 3, 4)[0]
+    assert [{*pair} for pair in zip(found[::2], found[1::2], strict=True)] == [{1, 2}] * 4
 
 
 @pytest.mark.parametrize(("count", "nbytes"), [(5, 2_000_000), (600, 10_000), (3, 0), (9, 600_000)])

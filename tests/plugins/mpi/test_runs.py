@@ -173,6 +173,11 @@ def test_a_group_is_made_while_other_ranks_wait_in_mpi4py(fine):
     fine(4, "beside_mpi4py.py")
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_groups_and_communicators_are_made_of_each_other_and_called_in_turns(fine, size):
+    fine(size, "beside_comms.py")
+
+
 def test_a_group_is_made_without_a_turn_of_rank_0s_interpreter(fine, tmp_path):
     os.mkfifo(pipe := tmp_path / "pipe")
     fine(4, "holding.py", str(pipe))

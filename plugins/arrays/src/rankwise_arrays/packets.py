@@ -69,7 +69,7 @@ def opened(box: Array, rest: Array | None, pickle: bool) -> Packet:
         CodecError: The bytes cannot be read.
     """
     word, number, nbytes = _HEAD.unpack_from(box)
-    data = memoryview(box[_HEAD.size : _HEAD.size + nbytes] if rest is None else rest)
+    data = memoryview(box)[_HEAD.size : _HEAD.size + nbytes] if rest is None else memoryview(rest)
     try:
         return Packet(word, number, pickle_module.loads(data) if pickle else decode(data))
     except Exception as error:  # of whatever class a pickle is about

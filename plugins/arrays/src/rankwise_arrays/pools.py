@@ -1,8 +1,9 @@
 """Tasks for whichever rank is free: one rank leads, the others work.
 
-The leader sends a task to a worker that waits for one, and receives from any that has ended its task; so no two ranks
+The leader sends tasks to a worker that waits for some, and receives from any that has ended its own; so no two ranks
 wait for each other to receive. When all is done it says so, and all meet in a barrier: as that ends on all ranks or on
-none, they agree whether there is still somebody to wait for.
+none, they agree whether there is still somebody to wait for. Of tasks so short that messages would take longer, it
+sends several at a time; a worker that meets a longer one among them gives the rest back.
 
 The death of a worker ends the group for all that are left. They make a group of their own, and each worker says again
 what it said last, since the leader may not have heard it. What the leader has sent and no worker knows of, it sends
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import rankwise as dist
@@ -26,10 +28,16 @@ from rankwise_arrays.packets import Box, Packet, empty_box, opened, packed, rest
 __all__ = ["Pool", "TaskError", "pool"]
 
 _TAG = 100
-#: What a leader says, and what a worker does.
-_TASK, _END = range(2)
-_RESULT, _FAILURE = range(2)
+#: What is said: tasks and the end by the leader, what has become of tasks by a worker.
+_TASKS, _END, _DONE = range(3)
 _NO_TASK = -1
+#: How long the tasks that are sent at a time should take.
+_AT_ONCE_S = 0.0002
+#: After so long a worker gives back those of them that it has not begun.
+_LONGEST_S = 0.001
+
+#: The results of tasks, the traceback of the one behind them if that has failed, and how long they have taken.
+Outcome = tuple[list[Any], str | None, float]
 
 
 class Task(NamedTuple):
@@ -55,19 +63,21 @@ class TaskError(DistError):
         return f"task {self.number} has failed on rank {self.rank}: {self.args[2]}"
 
 
-def pool(group: Group = None, *, attempts: int = 3, pickle: bool = False) -> Pool:
+def pool(group: Group = None, *, attempts: int = 3, chunksize: int = 64, pickle: bool = False) -> Pool:
     """Return a pool of the ranks of a group: rank 0 of the group leads, the others work.
 
     Args:
         group: The group; None is the default group.
-        attempts: How many workers may die of one task; with the last of them the task counts as failed.
+        attempts: How many workers may die of one task; with the last of them the task counts as failed. Where a worker
+            had several short ones, none of them counts as failed for that death alone.
+        chunksize: How many tasks a worker gets at a time at the most, where they take microseconds.
         pickle: Send tasks and results of any type, as pickles.
 
     Returns:
         The pool, to be used in a `with` block.
 
     Raises:
-        ValueError: This rank is not in the group, or `attempts` is less than 1.
+        ValueError: This rank is not in the group, or `attempts` or `chunksize` is less than 1.
 
     Examples:
         >>> with dist.pool() as pool:
@@ -79,7 +89,9 @@ def pool(group: Group = None, *, attempts: int = 3, pickle: bool = False) -> Poo
         raise ValueError("pool: this rank is not in the group")
     if attempts < 1:
         raise ValueError(f"pool: {attempts} attempts; each task needs one")
-    return Pool(group, attempts, pickle)
+    if chunksize < 1:
+        raise ValueError(f"pool: a chunksize of {chunksize}; it must be 1 at least")
+    return Pool(group, attempts, chunksize, pickle)
 
 
 class Pool:
@@ -92,12 +104,12 @@ class Pool:
         group: The ranks that are left; another group than before once a worker has died.
     """
 
-    def __init__(self, group: Group, attempts: int, pickle: bool) -> None:
+    def __init__(self, group: Group, attempts: int, chunksize: int, pickle: bool) -> None:
         self.group, self.done, self.lost = group, 0, list[int]()
-        self._ranks = dist.get_process_group_ranks(group)
+        self._ranks, self._tag = dist.get_process_group_ranks(group), tag_for(group, _TAG)
         self._leader = self._ranks[0]
         self.leads = dist.get_rank() == self._leader
-        self._attempts, self._pickle = attempts, pickle
+        self._attempts, self._chunksize, self._pickle = attempts, chunksize, pickle
         self._running: Generator[Any, None, None] | None = None
 
     def __repr__(self) -> str:
@@ -117,8 +129,9 @@ class Pool:
 
         All ranks call, with the same function, which does not travel; and all go through what is returned. A task is
         taken from `tasks` when a worker is free for it, so these may be without end, and results wait with their
-        workers until the leader takes them. If a worker dies, its task is given to another one, once all workers have
-        ended those that they are at. A leader without workers works.
+        workers until the leader takes them. Of tasks that take microseconds a worker gets several at a time, and gives
+        back those behind one that takes longer. If a worker dies, its task is given to another one, once all workers
+        have ended those that they are at. A leader without workers works.
 
         Args:
             function: Makes a result of a task.
@@ -164,7 +177,7 @@ class Pool:
         return self._running
 
     def _led(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Generator[tuple[int, Any], None, None]:
-        run = _Run(self, tasks, self._attempts)
+        run = _Run(self, tasks, self._attempts, self._chunksize)
         try:
             for number, result in run.results() if self.workers else self._alone(function, tasks):
                 self.done += 1
@@ -176,14 +189,14 @@ class Pool:
 
     def _alone(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         for number, task in enumerate(tasks):
-            said = _done(function, number, task)
-            if said.word == _FAILURE:
-                raise TaskError(number, dist.get_rank(), said.value)
-            yield number, said.value
+            results, failure, _ = _done(function, [task])
+            if failure is not None:
+                raise TaskError(number, dist.get_rank(), failure)
+            yield number, results[0]
 
     def _work(self, function: Callable[[Any], Any]) -> None:
         """Work until the leader says that all is done."""
-        last, is_told = self.pack(Packet(_RESULT, _NO_TASK, None)), True
+        last, is_told = self.pack(Packet(_DONE, _NO_TASK, None)), True
         while True:
             try:
                 if not is_told:
@@ -199,12 +212,22 @@ class Pool:
             is_told = False
 
     def _outcome(self, function: Callable[[Any], Any], given: Packet) -> Box:
-        """Return what to say of a task; of one whose result does not travel, that it has failed."""
-        said = _done(function, given.number, given.value)
+        """Return what to say of tasks; of one whose result does not travel, that it has failed."""
+        outcome = _done(function, given.value)
         try:
-            return self.pack(said)
+            return self.pack(Packet(_DONE, given.number, outcome))
         except Exception:  # of whatever class a pickle is about
-            return self.pack(Packet(_FAILURE, given.number, traceback.format_exc()))
+            return self.pack(Packet(_DONE, given.number, self._that_travels(outcome)))
+
+    def _that_travels(self, outcome: Outcome) -> Outcome:
+        """Return an outcome as if the first task whose result does not travel had failed of that."""
+        results, failure, took_s = outcome
+        for place, result in enumerate(results):
+            try:
+                self.pack(Packet(_DONE, _NO_TASK, result))
+            except Exception:
+                return results[:place], traceback.format_exc(), took_s
+        return results, failure, took_s
 
     # ------------------------------------------------------------------ messages
 
@@ -219,19 +242,18 @@ class Pool:
 
     def say(self, rank: int, box: Box) -> None:
         """Send a rank a packet."""
-        tag = tag_for(self.group, _TAG)
         for part in box:
             if part is not None:
-                dist.send(part, rank, self.group, tag)
+                dist.send(part, rank, self.group, self._tag)
 
-    def hear(self, rank: int | None) -> tuple[int, Packet]:
-        """Receive a packet, of any rank if none is given; return who has sent it, too."""
-        box, tag = empty_box(), tag_for(self.group, _TAG)
-        sender = dist.recv(box, rank, self.group, tag)
+    def hear(self, rank: int | None) -> tuple[int, Packet, bool]:
+        """Receive a packet, of any rank if none is given; return who has sent it, too, and whether it fits in a box."""
+        box = empty_box()
+        sender = dist.recv(box, rank, self.group, self._tag)
         rest = rest_of(box)
         if rest is not None:
-            dist.recv(rest, sender, self.group, tag)
-        return sender, opened(box, rest, self._pickle)
+            dist.recv(rest, sender, self.group, self._tag)
+        return sender, opened(box, rest, self._pickle), rest is None
 
     def go_on_without(self, error: PeerDiedError) -> None:
         """Make a group of those that are left.
@@ -247,7 +269,7 @@ class Pool:
             raise error from None
         left = dist.get_process_group_ranks(self.group)
         self.lost += [rank for rank in self._ranks if rank not in left]
-        self._ranks = left
+        self._ranks, self._tag = left, tag_for(self.group, _TAG)
         if self._leader in self.lost:
             raise PeerDiedError(self._leader, error.host, "it led the pool, and has died after a worker") from error
 
@@ -259,13 +281,14 @@ class _Run:
         is_cut_off: Whether a message has failed, other than by the death of a worker.
     """
 
-    def __init__(self, pool: Pool, tasks: Iterable[Any], attempts: int) -> None:
+    def __init__(self, pool: Pool, tasks: Iterable[Any], attempts: int, chunksize: int) -> None:
         self._pool, self._fresh, self._attempts = pool, enumerate(tasks), attempts
         self._again: deque[Task] = deque()
         self._deaths: Counter[int] = Counter()
         self._idle = deque(pool.workers)
-        #: What each worker that is to say something has to do; None if only that it is there.
-        self._busy: dict[int, Task | None] = {}
+        #: What each worker that is to say something has to do; nothing if only to say that it is there.
+        self._busy: dict[int, list[Task]] = {}
+        self._at_once, self._most_at_once = 1, chunksize
         self._failure: DistError | None = None
         self.is_cut_off = False
 
@@ -273,10 +296,12 @@ class _Run:
         """Yield numbers of tasks and their results, as they come."""
         self._give_tasks()
         while self._busy:
-            said = self._heard()
-            self._give_tasks()  # before the program takes its time with the result
-            if said is not None:
-                yield said.number, said.value
+            results = self._heard()
+            if self._failure is None:
+                self._give_tasks()  # before the program takes its time with the results
+            yield from results
+            if self._failure is not None:
+                raise self._failure
 
     def end(self) -> None:
         """Have all workers leave; what they have begun is waited for, and not looked at."""
@@ -299,37 +324,52 @@ class _Run:
             TaskError: One has failed.
             PeerDiedError: There are tasks, and nobody to work on them.
         """
-        while self._failure is None and self._idle and (task := self._next_task()) is not None:
-            box = self._pool.pack(Packet(_TASK, *task))
-            self._busy[self._idle[0]] = task
+        while self._failure is None and self._idle and (tasks := self._next_tasks()):
+            box = self._pool.pack(Packet(_TASKS, tasks[0].number, [task.value for task in tasks]))
+            self._busy[self._idle[0]] = tasks
+            if box[1] is not None:
+                self._at_once = 1  # to send what is long takes long, too
             if self._tried(partial(self._pool.say, self._idle[0], box)):
                 self._idle.popleft()
         if self._failure is not None:
             raise self._failure
 
-    def _next_task(self) -> Task | None:
+    def _next_tasks(self) -> list[Task]:
+        """Take as many tasks as a worker gets at a time, or as come in the time that they are to take."""
         if self._again:
-            return self._again.popleft()
-        fresh = next(self._fresh, None)
-        return None if fresh is None else Task(*fresh)
+            return [self._again.popleft()]  # alone: it may have killed who had it
+        tasks: list[Task] = []
+        until = perf_counter() + _AT_ONCE_S
+        for fresh in self._fresh:
+            tasks.append(Task(*fresh))
+            if len(tasks) >= self._at_once or perf_counter() > until:
+                break
+        return tasks
 
-    def _heard(self) -> Packet | None:
-        """Wait for a worker to say something, and return the result of its task, if it is that."""
-        heard: list[tuple[int, Packet]] = []
+    def _heard(self) -> list[tuple[int, Any]]:
+        """Wait for a worker to say something, and return its results with the numbers of their tasks."""
+        heard: list[tuple[int, Packet, bool]] = []
         if not self._tried(lambda: heard.append(self._pool.hear(None))):
-            return None
-        worker, said = heard[0]
-        task = self._busy.pop(worker)
+            return []
+        worker, said, is_brief = heard[0]
+        tasks = self._busy.pop(worker)
         self._idle.append(worker)
-        if task is None:
-            return None
-        if task.number != said.number:  # it has never got it
-            self._again.append(task)
-            return None
-        if said.word == _FAILURE:
-            self._failure = self._failure or TaskError(said.number, worker, said.value)
-            return None
-        return said
+        if not tasks:
+            return []
+        if tasks[0].number != said.number:  # it has never got them
+            self._again.extend(tasks)
+            return []
+        results, failure, took_s = said.value
+        if failure is not None:
+            self._failure = self._failure or TaskError(tasks[len(results)].number, worker, failure)
+        self._again.extend(tasks[len(results) :])
+        self._learn(len(results) if is_brief else 0, took_s)
+        return [(task.number, result) for task, result in zip(tasks, results, strict=False)]
+
+    def _learn(self, count: int, took_s: float) -> None:
+        """Send no more tasks at a time than take as long as they should, and at most twice as many as before."""
+        fitting = int(_AT_ONCE_S * count / max(took_s, 1e-9))
+        self._at_once = max(1, min(2 * self._at_once, fitting, self._most_at_once))
 
     def _tried(self, talk: Callable[[], object]) -> bool:
         """Talk with workers; return false if one has died, once the others have come together."""
@@ -347,25 +387,32 @@ class _Run:
     def _bury(self, error: PeerDiedError) -> None:
         """Expect a word of all that are left, and take back the tasks of the others."""
         alive, were_busy = self._pool.workers, self._busy
-        self._busy = {worker: were_busy.get(worker) for worker in alive}
+        self._busy = {worker: were_busy.get(worker, []) for worker in alive}
         self._idle.clear()
-        for worker, task in were_busy.items():
-            if worker not in alive and task is not None:
-                self._again.append(task)
-                self._deaths[task.number] += 1
-                if self._deaths[task.number] == self._attempts:
-                    why = f"{self._attempts} workers have died of it, the last as {error}"
-                    self._failure = self._failure or TaskError(task.number, worker, why)
+        for worker, tasks in were_busy.items():
+            if worker not in alive:
+                self._again.extend(tasks)
+                self._deaths.update(task.number for task in tasks)
+                deaths = self._deaths[tasks[0].number] if len(tasks) == 1 else 0  # of several any may be the reason
+                if deaths >= self._attempts:
+                    why = f"{deaths} workers have died of it, the last as {error}"
+                    self._failure = self._failure or TaskError(tasks[0].number, worker, why)
         if self._again and not alive:
             self._failure = self._failure or error
 
 
-def _done(function: Callable[[Any], Any], number: int, task: Any) -> Packet:
-    """Return what a function makes of a task, or the traceback of its failure."""
-    try:
-        return Packet(_RESULT, number, function(task))
-    except Exception as error:
-        trace = error.__traceback__
-        assert trace is not None
-        lines = traceback.format_exception(type(error), error, trace.tb_next)  # without the frame of this function
-        return Packet(_FAILURE, number, "".join(lines))
+def _done(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Outcome:
+    """Return what a function makes of tasks, up to the first that fails, or that ends late."""
+    results: list[Any] = []
+    began = perf_counter()
+    for task in tasks:
+        try:
+            results.append(function(task))
+        except Exception as error:
+            trace = error.__traceback__
+            assert trace is not None
+            lines = traceback.format_exception(type(error), error, trace.tb_next)  # without the frame of this function
+            return results, "".join(lines), perf_counter() - began
+        if perf_counter() - began > _LONGEST_S:
+            break
+    return results, None, perf_counter() - began

@@ -21,6 +21,7 @@ from rankwise.backends import (
     Landing,
     Prepared,
     Shortcuts,
+    Status,
     Trail,
     Work,
     anew,
@@ -161,6 +162,10 @@ class GlooCommunicator(Communicator):
         request = self.engine.receive(array, src, tag, waited=True)
         self._finish(request, "recv from", src, timeout_s)
         return request.source_rank()
+
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet now."""
+        return self.engine.probe(src, tag)
 
     def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
         """Say also over which connections to these ranks nothing comes."""

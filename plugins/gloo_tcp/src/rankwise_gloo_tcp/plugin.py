@@ -38,7 +38,7 @@ _OWN = (
 _CPU = Device(
     {**derived(*COLLECTIVES), **native(*POINT_TO_POINT, *_OWN)},
     {
-        **native("async", "tags", "any_source", "short_messages", "message_dtypes", "uneven"),
+        **native("async", "tags", "any_source", "short_messages", "message_dtypes", "probe", "uneven"),
         **native("timeout", "abort", "shrink", "mismatch"),
         **derived("sparse"),
     },

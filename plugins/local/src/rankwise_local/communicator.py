@@ -19,6 +19,7 @@ from rankwise.backends import (
     Device,
     FutureWork,
     Mailbox,
+    Status,
     Work,
     as_bytes,
     derived,
@@ -35,7 +36,7 @@ CAPABILITIES = Capabilities(
         "cpu": Device(
             ops={**native("send", "recv"), **derived(*COLLECTIVES)},
             features={
-                **native("tags", "any_source", "short_messages", "message_dtypes", "abort"),
+                **native("tags", "any_source", "short_messages", "message_dtypes", "probe", "abort"),
                 **derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink"),
             },
         )
@@ -64,6 +65,10 @@ class LocalCommunicator(Communicator):
     def irecv(self, array: Array, src: int | None, tag: int) -> Work:
         """Wait for a message in this rank's mailbox."""
         return self._boxes[self.rank].receive(array, src, tag)
+
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Look into this rank's mailbox."""
+        return self._boxes[self.rank].probe(src, tag)
 
     def close(self) -> None:
         """Leave; what was sent stays for receives that come later, and no receive goes on waiting for more."""

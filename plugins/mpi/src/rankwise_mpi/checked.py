@@ -7,7 +7,7 @@ trace of this.
 
 from __future__ import annotations
 
-from rankwise.backends import Array, Call, Communicator, Context, Work
+from rankwise.backends import Array, Call, Communicator, Context, Status, Work
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.group.pages import Pages
@@ -39,6 +39,10 @@ class CheckedCommunicator(MpiCommunicator):
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive, and return the sender's group rank."""
         return Communicator.recv(self, array, src, tag, timeout_s)
+
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet now."""
+        return self._marked.iprobe(src, tag)
 
     def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
         """Compare the calls of all ranks, and carry out the collective."""

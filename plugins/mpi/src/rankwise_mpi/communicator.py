@@ -8,7 +8,19 @@ from typing import Any
 
 from mpi4py import MPI
 
-from rankwise.backends import Array, Call, Caller, Communicator, Context, Deadline, ReduceOp, Shortcuts, Trail, Work
+from rankwise.backends import (
+    Array,
+    Call,
+    Caller,
+    Communicator,
+    Context,
+    Deadline,
+    ReduceOp,
+    Shortcuts,
+    Status,
+    Trail,
+    Work,
+)
 from rankwise.errors import DistError
 from rankwise_mpi.collectives.collectives import Collectives
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
@@ -130,6 +142,10 @@ class MpiCommunicator(Communicator):
         if self._endpoint.receives.ages:
             return super().recv(array, src, tag, timeout_s)  # behind those
         return self._messages.recv(array, src, tag, timeout_s)
+
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet now."""
+        return self._messages.iprobe(src, tag)
 
     # ------------------------------------------------------------------ collectives
 

@@ -74,7 +74,7 @@ def _cuda_aware() -> bool:
 
 _FEATURES = {
     **native("async", reason=_ASYNC),
-    **native("tags", "any_source", "short_messages", "uneven", "split"),
+    **native("tags", "any_source", "short_messages", "probe", "uneven", "split"),
     **native("timeout", reason=_TIMEOUT),
     **native("abort", reason=_ABORT),
     **conditional("message_dtypes", reason=_MESSAGE_DTYPES, holds=_detailed),

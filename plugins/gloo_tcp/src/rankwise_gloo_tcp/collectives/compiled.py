@@ -322,13 +322,15 @@ class _Hooks(MessageHooks):
         super().__init__(comm.engine)
         self.turn, self._comm, self._group = comm.order.turn, comm, group
 
-    def finish(self, request: Request, verb: str, peer: int) -> None:
+    def finish(self, request: Request, verb: str, peer: int | None) -> None:
         """Wait until a message has been sent or received."""
         self._comm._finish(request, verb, peer, self._group.timeout_s)
 
-    def receive(self, array: Array, source: int, tag: int) -> None:
-        """Receive a message for which this has looked in vain."""
-        self.finish(self._engine.receive(array, source, tag, waited=True), "recv from", source)
+    def receive(self, array: Array, source: int | None, tag: int) -> tuple[int, int]:
+        """Receive a message for which this has looked in vain; return its sender and how many bytes it has."""
+        request = self._engine.receive(array, source, tag, waited=True)
+        self.finish(request, "recv from", source)
+        return request.source_rank(), request.nbytes
 
 
 def _peers(comm: GlooCommunicator) -> list[MessagePeer]:

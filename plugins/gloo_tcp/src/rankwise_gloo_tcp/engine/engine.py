@@ -14,7 +14,7 @@ from socket import socket
 from time import monotonic
 from typing import ClassVar
 
-from rankwise.backends import MAX_TAG, Array, as_bytes
+from rankwise.backends import MAX_TAG, Array, Status, anew, as_bytes
 from rankwise.errors import DistBackendError, DistError, PeerDiedError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.dispatcher import Dispatcher, Processes
@@ -172,6 +172,24 @@ class Engine(EngineState):
                 self.loop.hurry()
         self.settle()
         return request
+
+    def probe(self, source: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet, once what has come is taken in.
+
+        Raises:
+            DistError: A receive would fail.
+        """
+        self.look()
+        trial = Request(self, memoryview(bytearray()), source, tag)
+        with self.lock:
+            arrival = self._inbox.matching.first(source, tag)
+            if arrival is None and not self.refused(trial) and not self._inbox.receive(trial):
+                self._give_up_on_gone(trial, source)
+                self._inbox.withdraw(trial)
+        self.settle()
+        if trial.error is not None:
+            raise anew(trial.error)
+        return None if arrival is None else self._inbox.status(arrival)
 
     def end_collective(self) -> None:
         """Pay the credit that is owed, as this rank has all that it needs of a collective."""

@@ -170,8 +170,11 @@ class EngineHooks:
         self.refresh, self.pay = engine.dispatcher.refresh, engine.end_collective
         self.mark = self._dispatcher.dtypes.mark
 
-    def claim(self, array: Array, source: int, tag: int, dtype: int) -> bool:
-        """Receive a message that has been taken in before; false if it takes the slow path."""
+    def claim(self, array: Array, source: int | None, tag: int, dtype: int) -> tuple[int, int] | None:
+        """Receive a message that has been taken in before; return its sender and how many bytes it has.
+
+        None if it takes the slow path.
+        """
         with self._lock:
             claimed = self._dispatcher.inbox.claim(as_bytes(array), source, tag, dtype)
         if self.deferred:

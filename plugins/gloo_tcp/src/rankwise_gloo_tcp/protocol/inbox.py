@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rankwise.backends import too_long, wrong_dtype
+from rankwise.backends import Status, dtype_marked, too_long, wrong_dtype
 from rankwise.errors import DistBackendError, DistError, ProtocolError
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
 from rankwise_gloo_tcp.protocol.flow import Ledger
@@ -54,23 +54,29 @@ class Inbox:
             self._meet(arrival, request)
         return arrival is not None
 
-    def claim(self, room: memoryview, source: int, tag: int, dtype: int) -> bool:
-        """Receive a message that is here whole, without a receive that would meet it; false if anything is unusual."""
-        line = self.matching.lines.get((tag, source))
-        if not line:
-            return False
-        arrival = next(iter(line.values()))
+    def claim(self, room: memoryview, source: int | None, tag: int, dtype: int) -> tuple[int, int] | None:
+        """Receive a message that is here whole, without a receive that would meet it.
+
+        Returns:
+            The sender and how many bytes the message has, or None if anything is unusual.
+        """
+        arrival = self.matching.first(source, tag)
+        if arrival is None:
+            return None
         header, data = arrival.header, arrival.data
         if header.kind != Kind.MESSAGE or not arrival.complete or data is None or arrival.local is not None:
-            return False
+            return None
         if header.length > len(room) or not self._dtypes.accepts(dtype, header.dtype):
-            return False
+            return None
         self.matching.forget(arrival)
         room[: header.length] = data
-        due = self._ledgers[source].release(header.length)
-        if due:
-            self._sender.give_credit(source, due, header.in_step)
-        return True
+        self._give_credit(arrival.source, self._ledgers[arrival.source].release(header.length), header.in_step)
+        return arrival.source, header.length
+
+    def status(self, arrival: Arrival[Message]) -> Status:
+        """Return what a message is."""
+        header = arrival.header
+        return Status(arrival.source, header.tag, header.length, dtype_marked(header.dtype))
 
     def withdraw(self, receive: Message) -> bool:
         """Take back a receive that no message has met."""

@@ -71,13 +71,17 @@ class Matching(Generic[R]):
     def post(self, receive: R) -> Arrival[R] | None:
         """Return the message that `receive` meets; without one, keep the receive."""
         tag, source = receive.tag, receive.peer
-        found = self.waiting_arrivals.get(tag) if source is None else self.lines.get((tag, source))
-        if found:
-            arrival = _first(found)
+        arrival = self.first(source, tag)
+        if arrival is not None:
             self.forget(arrival)
             return arrival
         self.waiting_receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self._numbers), receive
         return None
+
+    def first(self, source: int | None, tag: int) -> Arrival[R] | None:
+        """Return the message that has waited for the longest, of a source or of anyone."""
+        found = self.waiting_arrivals.get(tag) if source is None else self.lines.get((tag, source))
+        return _first(found) if found else None
 
     def knows(self, tag: int) -> bool:
         """Tell whether messages of a tag wait, or receives of it from anyone."""

@@ -71,6 +71,18 @@ class Receives:
                 while self._match_one(each):
                     pass
 
+    def probe(self, src: int | None, tag: int, status: MPI.Status) -> bool:
+        """Tell whether a message has come that no waiting receive takes."""
+        comm, place = self._place(tag)
+        source = MPI.ANY_SOURCE if src is None else src
+        with self._lock:
+            while comm.Iprobe(source, place, status):
+                queues = self._waiting.get(tag, {})
+                if None not in queues and status.Get_source() not in queues:
+                    return True
+                self.match(tag)  # one of these takes it
+            return False
+
     def _match_one(self, tag: int) -> bool:
         """Let one receive of a tag meet its message; false if none can."""
         status = MPI.Status()

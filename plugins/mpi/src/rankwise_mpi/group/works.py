@@ -213,6 +213,7 @@ class ReceiveWork(Pending):
     def meet(self, met: MPI.Message, status: MPI.Status) -> None:
         """Begin to take the message; the work ends only when somebody looks at it, as its callbacks may call MPI."""
         self._met_from, nbytes = status.Get_source(), size_of(status)
+        self.nbytes = nbytes - self._head_nbytes
         try:
             if nbytes > self._array.nbytes:
                 self._misfit = refused(self._owner, met, status, self._array, self.tag, self._head_nbytes)

@@ -8,10 +8,11 @@ nothing. With RANKWISE_DEBUG=detail this is how all members of a group send; it 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 
-from rankwise.backends import MAX_TAG, RAW, Array, Work, dtype_mark, dtype_text, wrong_dtype
+from rankwise.backends import MAX_TAG, RAW, Array, Status, Work, dtype_mark, dtype_text, wrong_dtype
 from rankwise_mpi.library.layout import new_bytes
 from rankwise_mpi.messages.messages import MpiMessages
 
@@ -55,6 +56,11 @@ class MarkedMessages:
             _flat(array)[:nbytes] = packed[_HEAD.size : _HEAD.size + nbytes]
 
         return self._plain.irecv(packed, src, tag, unpack, _HEAD.size)
+
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet now, without its head, which tells the dtype."""
+        found = self._plain.iprobe(src, tag)
+        return None if found is None else replace(found, nbytes=found.nbytes - _HEAD.size)
 
 
 def _flat(array: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
-from rankwise.backends import COMPLETED, Array, Context, Work
+from rankwise.backends import COMPLETED, Array, Context, Status, Work
 from rankwise.errors import DistError
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.works import ReceiveWork, RequestWork, refused
@@ -91,6 +91,17 @@ class MpiMessages:
             self.stopped_receiving(met, None, array, stop)
         return status.Get_source()
 
+    def iprobe(self, src: int | None, tag: int) -> Status | None:
+        """Return what the message is that a receive would meet now; see `Communicator.iprobe`."""
+        endpoint, status = self._endpoint, MPI.Status()
+        endpoint.ready()
+        try:
+            if not endpoint.receives.probe(src, tag, status):
+                return None
+        except BaseException as stop:
+            self.stopped_receiving(None, None, None, stop)
+        return Status(status.Get_source(), tag, size_of(status))
+
     # ------------------------------------------------------------------ for the fast path
 
     def meet(
@@ -125,7 +136,7 @@ class MpiMessages:
             endpoint.stopped("recv", request, array, stop)
 
     def stopped_receiving(
-        self, met: MPI.Message | None, request: MPI.Request | None, array: Array, stop: BaseException
+        self, met: MPI.Message | None, request: MPI.Request | None, array: Array | None, stop: BaseException
     ) -> NoReturn:
         """Raise what has stopped a receive; the group fails with it if it had met its message, which is lost now."""
         if isinstance(stop, DistError) or (met is None and not isinstance(stop, MPI.Exception)):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from rankwise.backends import Deadline, Timeout, anew, seconds
+from rankwise.backends import Deadline, Timeout, anew, items_in, seconds
 from rankwise.errors import DistTimeoutError
 from rankwise_nccl.library.failures import translate
 
@@ -195,6 +195,15 @@ class NcclWork:
         if self._source is None or not self.is_completed():
             raise RuntimeError("source_rank() is for a receive that has completed")
         return self._source
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the message of a receive has: as many as its array."""
+        return 0 if self._source is None else int(self.buffers[0].nbytes)
+
+    def count(self, dtype: Any) -> int:
+        """Return how many elements of a dtype that is."""
+        return items_in(self.nbytes, dtype)
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the device is done, on a thread of the backend; immediately if it is."""

@@ -18,6 +18,7 @@ _OPS = {
     "tags": "send",
     "any_source": "recv",
     "short_messages": "recv",
+    "probe": "recv",
     "uneven": "all_gather",
     "sparse": "all_reduce",
     "async": "all_reduce",
@@ -69,6 +70,16 @@ def _any_source(rank: int) -> None:
         same(array, host(0))
 
 
+def _probe(rank: int) -> None:
+    if rank == 0:
+        dist.send(numbers(1, 2), 1)
+        return
+    found = dist.probe(0)
+    assert found is not None
+    assert found.nbytes == numbers(1, 2).nbytes
+    dist.recv(numbers(0, 0), 0)
+
+
 def _short_messages(rank: int) -> None:
     if rank == 0:
         dist.send(numbers(7), 1)
@@ -105,6 +116,7 @@ _TRIALS: dict[str, Callable[[int], None]] = {
     "tags": _tags,
     "any_source": _any_source,
     "short_messages": _short_messages,
+    "probe": _probe,
     "uneven": _uneven,
     "sparse": _sparse,
     "async": _asynchronous,

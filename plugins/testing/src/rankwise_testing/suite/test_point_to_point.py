@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,7 +158,7 @@ def waiting_for_anyone() -> None:
             dist.send(numbers(tag), 0, tag=tag)
 
 
-@pytest.mark.parametrize("feature", ["tags", "any_source"])
+@pytest.mark.parametrize("feature", ["tags", "any_source", "probe"])
 def test_what_is_not_declared_is_refused(kit: Kit, feature: str) -> None:
     if not kit.lacks(feature):
         pytest.skip(f"{feature} is declared, and proved by the other tests")
@@ -165,7 +167,8 @@ def test_what_is_not_declared_is_refused(kit: Kit, feature: str) -> None:
 
 def refused(feature: str) -> None:
     terms = {"tag": 3, "src": 0} if feature == "tags" else {}
-    error = error_of(UnsupportedOperationError, dist.recv, numbers(0), **terms)
+    call: Any = partial(dist.iprobe, 0) if feature == "probe" else partial(dist.recv, numbers(0))
+    error = error_of(UnsupportedOperationError, call, **terms)
     assert feature in str(error), error
     if feature == "tags":
         error_of(UnsupportedOperationError, dist.send, numbers(0), 0 if dist.get_rank() else 1, tag=3)
