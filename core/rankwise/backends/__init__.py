@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
     from rankwise.basics.messages import pack_error, unpack_error
     from rankwise.basics.process_end import last_words, process_ending
+    from rankwise.basics.shared import COMMON, IN_PLACE, note_shared, shared_word
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
     from rankwise.codec import decode, encode
@@ -107,6 +108,10 @@ _LATER = {
     "compiled_parts": ("rankwise.basics.native", ""),
     "last_words": ("rankwise.basics.process_end", "last_words"),
     "process_ending": ("rankwise.basics.process_end", "process_ending"),
+    "COMMON": ("rankwise.basics.shared", "COMMON"),
+    "IN_PLACE": ("rankwise.basics.shared", "IN_PLACE"),
+    "note_shared": ("rankwise.basics.shared", "note_shared"),
+    "shared_word": ("rankwise.basics.shared", "shared_word"),
     "processes": ("rankwise.basics.processes", ""),
     "blake2b": ("rankwise.basics.systems", "blake2b"),
     "anew": ("rankwise.basics.tracebacks", "anew"),
@@ -196,6 +201,11 @@ __all__ = [
     "dtype_name",
     "is_sparse",
     "Coordinates",
+    # memory that ranks have in common
+    "COMMON",
+    "IN_PLACE",
+    "note_shared",
+    "shared_word",
     # where that may lie
     "DeviceKind",
     "device_kind_named",
