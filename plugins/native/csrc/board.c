@@ -116,6 +116,17 @@ uint64_t board_longest(Board *board)
     return longest | fetches;
 }
 
+void board_told_in_common(Board *board, uint64_t *every, uint64_t *any)
+{
+    *every = UINT64_MAX;
+    *any = 0;
+    for (int peer = 0; peer < board->size; peer++) {
+        uint64_t told = atomic_load_explicit(board_record_of(board, peer) + LONGEST, memory_order_relaxed);
+        *every &= told;
+        *any |= told;
+    }
+}
+
 bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes)
 {
     struct iovec here = {to, nbytes}, there = {(void *)(uintptr_t)address, nbytes};

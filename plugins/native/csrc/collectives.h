@@ -39,6 +39,8 @@ typedef struct {
     struct { int peer, slot; Part part; } take[MOST_PARTS];
     bool told;        /* whether only the records tell the next */
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
+    bool common;      /* whether ranks may tell that the outcome is in memory that they have in common, */
+    uint64_t word;    /* ... and what this one tells of it: see shared.h */
 } Route;
 
 /* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last two by both. NEVER

@@ -1,4 +1,5 @@
 #include "plans.h"
+#include "shared.h"
 #include <string.h>
 
 /* How many places there are at first and at the most; no more than half of them are taken. */
@@ -97,6 +98,36 @@ static void plans_use_one_slot(Route *route)
         route->take[i].slot = 0;
 }
 
+/* What this rank tells of the memory in which the outcome of an `all_gather` or a `broadcast` lies. */
+static uint64_t plans_word_of(const Board *board, const Given *given)
+{
+    if (given->key.name == BROADCAST)
+        return shared_word_of(&given->whole, 1, given->route.item, true);
+    Part parts[MOST_PARTS] = {0};
+    parts[board->rank] = given->keep_to;
+    for (int i = 0; i < given->route.takes; i++)
+        parts[given->route.take[i].peer] = given->route.take[i].part;
+    return shared_word_of(parts, board->size, given->route.item, given->keep_to.bytes == given->keep_from.bytes);
+}
+
+/* Copy data; ranks may have the outcome in common, and then tell so. */
+static Ending plans_move(Call *call, Given *given)
+{
+    Route *route = &given->route;
+    route->common = given->key.name == ALL_GATHER || given->key.name == BROADCAST;
+    route->word = route->common && call->board->size <= MOST_PARTS ? plans_word_of(call->board, given) : 0;
+    uint64_t about[RECORD_WORDS];
+    const uint64_t *before = call->about;
+    if (route->word != 0) {
+        memcpy(about, before, sizeof about);
+        about[LONGEST] = route->word;
+        call->about = about;
+    }
+    Ending ending = collectives_move(call, route, given->keep_to, given->keep_from);
+    call->about = before;
+    return ending;
+}
+
 Ending plans_go(const Doing *doing, Call *call, Given *given)
 {
     bool takes = given->root < 0 || given->root == call->board->rank;
@@ -104,6 +135,8 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     /* The others may send more than this rank knows. */
     given->route.told = given_is_each_its_own(given);
     given->route.longest = doing->about[LONGEST];
+    given->route.common = false;
+    given->route.word = 0;
     if (plans_has_one_reader(given))
         plans_use_one_slot(&given->route);
     Part whole = given->whole;
@@ -111,7 +144,7 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     case MEET: return collectives_meet(call);
     case ONE_SHOT: return collectives_one_shot(call, whole.bytes, whole.count, given->op, given->kind, takes);
     case TWO_SHOT: return collectives_two_shot(call, whole.bytes, whole.count, given->op, given->kind);
-    case MOVE: return collectives_move(call, &given->route, given->keep_to, given->keep_from);
+    case MOVE: return plans_move(call, given);
     default: return collectives_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }

@@ -331,3 +331,49 @@ def gathered_in_place(counts: list[int]) -> None:
         dist.all_gather_single(out, np.full(count, me + 2, "i4"))
         np.testing.assert_array_equal(out, meant + 2)
         dist.fence()
+
+
+def broadcast_in_place(counts: list[int]) -> None:
+    """Broadcast an array that the ranks of a host have in common, and one that only some of them have so."""
+    far_away.pretend()
+    me, size = dist.get_rank(), dist.get_world_size()
+    for number, count in enumerate(counts):
+        root = number % size
+        common, own = dist.shared_zeros(count, "i4", copies="host"), np.zeros(count, "i4")
+        if me == root:
+            common[:] = number
+        dist.broadcast(common, root)
+        assert (common == number).all()
+        dist.fence()
+        array = own if me == 0 else common
+        dist.fence()
+        if me == root:
+            array[:] = number + 1
+        dist.broadcast(array, root)
+        assert (array == number + 1).all()
+        dist.fence()
+
+
+def touched_by_collectives() -> list[int]:
+    """Return how many MiB of an array in common this rank has touched: its own part, and after two collectives."""
+    me, size, mib = dist.get_rank(), dist.get_world_size(), 1 << 20
+    whole = dist.shared_zeros((size, mib), "u1", copies="host")
+    whole[me] = me + 1
+    seen = [_touched_mib()]
+    dist.all_gather_single(whole, whole[me])
+    seen.append(_touched_mib())
+    dist.broadcast(whole, 0)
+    seen.append(_touched_mib())
+    assert (whole == np.arange(1, size + 1)[:, None]).all()
+    seen.append(_touched_mib())
+    dist.fence()
+    return seen
+
+
+def _touched_mib() -> int:
+    found, here = 0, False
+    with open("/proc/self/smaps") as file:
+        for line in file:
+            here = MAPPED in line if "-" in line.split()[0] else here
+            found += int(line.split()[1]) if here and line.startswith("Rss:") else 0
+    return round(found / 1024)

@@ -97,11 +97,22 @@ def test_a_group_shares_among_its_own_ranks(ranks: Ranks) -> None:
     assert told == [["shared_from: this rank is not in the group"], [0, 1, 2, 1, 2], [0, 1, 2, 1, 2]]
 
 
-@pytest.mark.parametrize("ranks_a_host", [0, 2])
-@pytest.mark.parametrize("native", ["on", "off"])
-def test_a_shared_output_is_gathered_into(ranks_a_host: int, native: str) -> None:
-    with RankPool(4, env={RANKS_A_HOST: str(ranks_a_host), "RANKWISE_NATIVE": native}) as pool:
-        pool.run(in_world, "gloo", programs.gathered_in_place, [0, 1, 1000, 700_000], timeout=PATIENCE_S)
+@pytest.mark.parametrize(
+    ("size", "ranks_a_host", "native"),
+    [(4, 0, "on"), (4, 0, "off"), (4, 2, "on"), (4, 2, "off"), (2, 0, "{rank}")],  # of two, one is without the compiled
+)
+def test_what_ranks_have_in_common_comes_out_right(size: int, ranks_a_host: int, native: str) -> None:
+    with RankPool(size, env={RANKS_A_HOST: str(ranks_a_host), "RANKWISE_NATIVE": native}) as pool:
+        for program in (programs.gathered_in_place, programs.broadcast_in_place):
+            pool.run(in_world, "gloo", program, [0, 1, 1000, 700_000, 3_000_000], timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("native", ["on", "off", "{rank}"])
+def test_what_ranks_have_in_common_is_not_moved(native: str) -> None:
+    with RankPool(2, env={"RANKWISE_NATIVE": native}) as pool:
+        head, other = pool.run(in_world, "gloo", programs.touched_by_collectives, timeout=PATIENCE_S)
+    assert head == [2, 2, 2, 2]  # it has made the memory
+    assert other == [1, 1, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rankwise.backends import note_shared
+
 __all__ = ["Segment", "SharedArray"]
 
 
@@ -25,6 +27,10 @@ class Segment:
         self.places, self._stride, self._memory = places, stride, memory
         self._bytes: np.ndarray[Any, Any] = np.frombuffer(memory, np.uint8)
         self._address = address_of(self._bytes)
+
+    def note(self, number: int) -> None:
+        """Tell backends that all ranks of the host have this memory in common, which a number stands for."""
+        note_shared(self._bytes, number, SharedArray)
 
     def array(self, rank: int, shape: tuple[int, ...], dtype: Any) -> SharedArray:
         """Return the array of a rank."""

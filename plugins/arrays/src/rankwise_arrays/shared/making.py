@@ -106,7 +106,10 @@ class _Maker:
 
     def array(self) -> SharedArray:
         """Return this rank's array."""
-        return self._segment().array(self.company.rank, *self._form)
+        segment = self._segment()
+        if self._blocks == 1:
+            segment.note(self._place.inode)
+        return segment.array(self.company.rank, *self._form)
 
     def filled(self, source: Source) -> SharedArray:
         """Return this rank's array, filled with what the source has."""
@@ -115,7 +118,7 @@ class _Maker:
         spread(source.held[0] if source.held else None, mine, segment.array(who.head, *self._form), who)
         if source.writeable:
             fence(who.group)
-            return mine
+            return self.array()
         del mine, segment
         return self._sealed()
 
