@@ -1,4 +1,4 @@
-"""Print what arrays in shared memory save, on one host: reductions, an `all_gather`, a table, and what one costs to make.
+"""Print what arrays in shared memory save on one host: reductions, an `all_gather`, a table, and what making one costs.
 
     python benchmarks/shared_arrays.py
 

@@ -164,10 +164,10 @@ typedef struct {
 } TwoShot;
 
 /* Write the contributions to the shares of all others. */
-static void collectives_write_shares(TwoShot *t, size_t start)
+static void collectives_write_shares(TwoShot *t, size_t start, unsigned long long parity)
 {
     const Board *board = t->call->board;
-    unsigned char *area = board_area(board, board->rank, collectives_flip(t->call));
+    unsigned char *area = board_area(board, board->rank, parity);
     for (int k = 1; k < board->size; k++) {
         int peer = (board->rank + k) % board->size;
         Share share = collectives_share_of(t->count, start, t->step, peer, board->size);
@@ -211,19 +211,78 @@ static void collectives_read_results(TwoShot *t, size_t start, unsigned long lon
     }
 }
 
-Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+/* Where another rank's array is, which has told its place in memory in common; NULL if that is none. */
+static unsigned char *collectives_array_of(const TwoShot *t, const Blocks *blocks, int peer)
+{
+    uint64_t place = board_told_by(t->call->board, peer) & PLACES;
+    return place < (uint64_t)blocks->count ? blocks->first + place * blocks->stride : NULL;
+}
+
+/* Reduce this rank's share of each block in all ranks' arrays themselves, which only it reads and writes there. */
+static Ending collectives_reduce_in_place(TwoShot *t, const Blocks *blocks)
+{
+    const Board *board = t->call->board;
+    Merge merge = kernels_merge_of(t->op, t->kind);
+    size_t item = kernels_kind_nbytes(t->kind), at_once = PIECE / item;
+    for (int peer = 0; peer < board->size; peer++)
+        if (collectives_array_of(t, blocks, peer) == NULL)
+            return GARBLED;
+    for (size_t start = 0; start < t->count; start += t->step) {
+        Share share = collectives_share_of(t->count, start, t->step, board->rank, board->size);
+        for (size_t done = 0; done < share.count; done += at_once) {
+            size_t now = share.count - done < at_once ? share.count - done : at_once, at = (share.first + done) * item;
+            unsigned char *own = t->whole + at;
+            for (int k = 1; k < board->size; k++)
+                merge(own, own, collectives_array_of(t, blocks, (board->rank + k) % board->size) + at, now);
+            if (t->op == AVG)
+                kernels_average(own, t->kind, now, board->size);
+            for (int k = 1; k < board->size; k++)
+                memcpy(collectives_array_of(t, blocks, (board->rank + k) % board->size) + at, own, now * item);
+        }
+        if (!collectives_look_around(t->call))
+            return BROKEN;
+    }
+    return collectives_meet_all(t->call) ? DONE : BROKEN;
+}
+
+/* Whether all ranks' arrays are in memory that they have in common; if only some are, these write now what others wait for. */
+static bool collectives_reduces_in_place(TwoShot *t, const Blocks *blocks, Ending *ending)
+{
+    uint64_t every, any;
+    board_told_in_common(t->call->board, &every, &any);
+    if ((any & COMMON) == 0)
+        return false;
+    bool all = ((every ^ any) & ~(uint64_t)PLACES) == 0;
+    if (all) {
+        *ending = collectives_reduce_in_place(t, blocks);
+        return true;
+    }
+    if (blocks != NULL)
+        collectives_write_shares(t, 0, t->call->written);
+    if (!collectives_meet_all(t->call))
+        *ending = BROKEN;
+    return false;
+}
+
+Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind, const Blocks *blocks)
 {
     Board *board = call->board;
     TwoShot t = {call, array, count, 0, board_slot_nbytes(board, board->size), op, kind, kernels_accumulation_kind(op, kind)};
     t.step = t.slot / kernels_kind_nbytes(t.wide) * (size_t)board->size;
     collectives_let_go(call);
-    collectives_write_shares(&t, 0);
+    collectives_flip(call);
+    if (blocks == NULL)
+        collectives_write_shares(&t, 0, call->written);
     Ending ending = collectives_exchange(call);
+    if (ending == DONE && collectives_reduces_in_place(&t, blocks, &ending)) {
+        collectives_take_back(call);
+        return ending;
+    }
     for (size_t start = 0; ending == DONE && start < count; start += t.step) {
         unsigned long long parity = call->written;
         collectives_reduce_share(&t, start, parity);
         if (start + t.step < count)
-            collectives_write_shares(&t, start + t.step);
+            collectives_write_shares(&t, start + t.step, collectives_flip(call));
         if (!collectives_meet_all(call))
             ending = BROKEN;
         else

@@ -21,7 +21,7 @@ static const struct {
     {"SEQUENCE", SEQUENCE},           {"DIGEST", DIGEST},                 {"COUNT", COUNT},
     {"SENT", SENT},                   {"RECEIVED", RECEIVED},             {"LONGEST", LONGEST},
     {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},
-    {"COMMON", COMMON},               {"IN_PLACE", IN_PLACE},
+    {"COMMON", COMMON},               {"IN_PLACE", IN_PLACE},            {"PLACES", PLACES},
     {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
     {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
     {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},

@@ -9,6 +9,18 @@
 #define COMMON ((uint64_t)1 << 61)
 enum { IN_PLACE = 1 };
 
+/* Where ranks have an array each, in blocks of memory that they have in common, a word has which block is a rank's instead. */
+enum { PLACES = 255 };
+
+/* An array in one of several blocks. */
+struct Blocks {
+    uint64_t word; /* what this rank tells of it; 0 if it lies in no such memory */
+    unsigned char *first; /* where it would lie in the first block */
+    size_t stride;
+    int count;
+};
+
+Blocks shared_blocks_of(Part part, size_t item);
 /* What a rank tells of so many parts; 0 if they do not lie in such memory, or are empty. */
 uint64_t shared_word_of(const Part *parts, int count, size_t item, bool in_place);
 /* Whether programs hand this type over, besides arrays of the very type. */

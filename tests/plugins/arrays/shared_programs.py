@@ -377,3 +377,46 @@ def _touched_mib() -> int:
             here = MAPPED in line if "-" in line.split()[0] else here
             found += int(line.split()[1]) if here and line.startswith("Rss:") else 0
     return round(found / 1024)
+
+
+def reduced_in_place(counts: list[int]) -> None:
+    """Reduce arrays in common, parts of them, and where only some ranks have such; the bits are always the same."""
+    far_away.pretend()
+    me, size = dist.get_rank(), dist.get_world_size()
+    for number, count in enumerate(counts):
+        for dtype, op in (("f4", "SUM"), ("f8", "AVG"), ("i8", "MAX"), ("f2", "SUM"), (">i4", "SUM")):
+            given = [
+                np.random.default_rng(10 * number + rank).normal(0, 9, count).astype(dtype) for rank in range(size)
+            ]
+            meant = given[me].copy()
+            dist.all_reduce(meant, getattr(dist.ReduceOp, op))
+            common = dist.shared_zeros(count + 5, dtype)
+            parts = {"all": common[:count], "part": common[3 : 3 + count], "apart": common[me % 4 :][:count]}
+            for part in parts.values():
+                part[:] = given[me]
+                dist.all_reduce(part, getattr(dist.ReduceOp, op))
+                same(np.array(part), meant)
+            some = given[me].copy() if me == size - 1 else common[:count]
+            some[:] = given[me]
+            dist.all_reduce(some, getattr(dist.ReduceOp, op))
+            same(np.array(some), meant)
+            dist.fence()
+
+
+def unlike_reductions() -> list[str]:
+    """Reduce arrays in common that differ, and then some that do not."""
+    array, told = dist.shared_zeros(1_000_000, "f4"), []
+    try:
+        dist.all_reduce(array[: len(array) - dist.get_rank()])
+    except dist.CollectiveMismatchError as error:
+        told.append(str(error)[:40])
+    assert not array.any()
+    return told
+
+
+def touched_by_a_reduction() -> list[int]:
+    """Return how many MiB of arrays in common this rank has touched: its own, and after their reduction."""
+    array = dist.shared_zeros(3 << 20, "u1")
+    seen = [_touched_mib()]
+    dist.all_reduce(array)
+    return [*seen, _touched_mib()]

@@ -105,14 +105,25 @@ def test_what_ranks_have_in_common_comes_out_right(size: int, ranks_a_host: int,
     with RankPool(size, env={RANKS_A_HOST: str(ranks_a_host), "RANKWISE_NATIVE": native}) as pool:
         for program in (programs.gathered_in_place, programs.broadcast_in_place):
             pool.run(in_world, "gloo", program, [0, 1, 1000, 700_000, 3_000_000], timeout=PATIENCE_S)
+        pool.run(in_world, "gloo", programs.reduced_in_place, [0, 1, 200_001, 700_000], timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("native", ["on", "off", "{rank}"])
 def test_what_ranks_have_in_common_is_not_moved(native: str) -> None:
     with RankPool(2, env={"RANKWISE_NATIVE": native}) as pool:
         head, other = pool.run(in_world, "gloo", programs.touched_by_collectives, timeout=PATIENCE_S)
+        reduced = pool.run(in_world, "gloo", programs.touched_by_a_reduction, timeout=PATIENCE_S)
     assert head == [2, 2, 2, 2]  # it has made the memory
     assert other == [1, 1, 1, 2]
+    assert all(own == 3 and after > 3 for own, after in reduced)  # which reads and writes a share of the other's
+
+
+@pytest.mark.parametrize("native", ["on", "off", "{rank}"])
+def test_reductions_of_arrays_in_common_that_differ_are_refused(native: str) -> None:
+    with RankPool(2, env={"RANKWISE_NATIVE": native}) as pool:
+        first, second = pool.run(in_world, "gloo", programs.unlike_reductions, timeout=PATIENCE_S)
+    assert first == second
+    assert len(first) == 1
 
 
 @pytest.mark.parametrize(

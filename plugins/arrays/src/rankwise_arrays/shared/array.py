@@ -29,8 +29,8 @@ class Segment:
         self._address = address_of(self._bytes)
 
     def note(self, number: int) -> None:
-        """Tell backends that all ranks of the host have this memory in common, which a number stands for."""
-        note_shared(self._bytes, number, SharedArray)
+        """Tell backends that the ranks of the host have this memory in common, which a number stands for."""
+        note_shared(self._bytes, number, SharedArray, len(self._bytes) // self._stride)
 
     def array(self, rank: int, shape: tuple[int, ...], dtype: Any) -> SharedArray:
         """Return the array of a rank."""

@@ -107,8 +107,7 @@ class _Maker:
     def array(self) -> SharedArray:
         """Return this rank's array."""
         segment = self._segment()
-        if self._blocks == 1:
-            segment.note(self._place.inode)
+        segment.note(self._place.inode)
         return segment.array(self.company.rank, *self._form)
 
     def filled(self, source: Source) -> SharedArray:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.backends import COMMON, IN_PLACE, Array, Deadline, as_bytes
+from rankwise.backends import COMMON, IN_PLACE, PLACES, Array, Deadline, as_bytes
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes
@@ -163,6 +163,7 @@ SHARED = {
     "FETCHES": FETCHES,
     "COMMON": COMMON,
     "IN_PLACE": IN_PLACE,
+    "PLACES": PLACES,
     "ALIGN": _ALIGN,
 }
 
@@ -276,6 +277,10 @@ class Board:
         if max(told) < COMMON:
             return 0, 0
         return functools.reduce(operator.and_, told), functools.reduce(operator.or_, told)
+
+    def told_places(self) -> list[int]:
+        """Return which block of memory in common is whose, after `told_in_common`."""
+        return [told & PLACES for told in self._column(_LONGEST)]
 
     def _column(self, field: int) -> list[int]:
         return [self._words[at + field] for at in self._table[self._turn & 1]]
