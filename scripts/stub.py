@@ -35,6 +35,10 @@ from rankwise_arrays.messages import sendrecv as sendrecv
 from rankwise_arrays.plans import prepare as prepare
 from rankwise_arrays.pools import TaskError as TaskError
 from rankwise_arrays.pools import pool as pool
+from rankwise_arrays.shared.calls import fence as fence
+from rankwise_arrays.shared.calls import shared_empty as shared_empty
+from rankwise_arrays.shared.calls import shared_from as shared_from
+from rankwise_arrays.shared.calls import shared_zeros as shared_zeros
 from rankwise_arrays.splits import split as split
 from rankwise_arrays.waits import as_completed as as_completed
 from rankwise_arrays.waits import wait_all as wait_all

@@ -1,4 +1,4 @@
-"""Lets gloo believe that only some ranks share a machine, for tests of groups on several hosts without namespaces."""
+"""Lets gloo and shared arrays believe that only some ranks share a machine: several hosts without namespaces."""
 
 from __future__ import annotations
 
@@ -17,3 +17,4 @@ def pretend() -> None:
     if ranks:
         host = f"host-{int(os.environ['RANK']) // ranks}"
         vars(import_module("rankwise_gloo_tcp.setup.cards"))["machine"] = lambda: (host, host)
+        vars(import_module("rankwise_arrays.shared.making"))["machine"] = lambda: host

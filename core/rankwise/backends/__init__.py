@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
     from rankwise.basics.messages import pack_error, unpack_error
     from rankwise.basics.process_end import last_words, process_ending
+    from rankwise.basics.shared import COMMON, IN_PLACE, PLACES, Blocks, note_shared, shared_blocks, shared_word
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
     from rankwise.codec import decode, encode
@@ -108,6 +109,13 @@ _LATER = {
     "compiled_parts": ("rankwise.basics.native", ""),
     "last_words": ("rankwise.basics.process_end", "last_words"),
     "process_ending": ("rankwise.basics.process_end", "process_ending"),
+    "COMMON": ("rankwise.basics.shared", "COMMON"),
+    "IN_PLACE": ("rankwise.basics.shared", "IN_PLACE"),
+    "Blocks": ("rankwise.basics.shared", "Blocks"),
+    "PLACES": ("rankwise.basics.shared", "PLACES"),
+    "shared_blocks": ("rankwise.basics.shared", "shared_blocks"),
+    "note_shared": ("rankwise.basics.shared", "note_shared"),
+    "shared_word": ("rankwise.basics.shared", "shared_word"),
     "processes": ("rankwise.basics.processes", ""),
     "blake2b": ("rankwise.basics.systems", "blake2b"),
     "anew": ("rankwise.basics.tracebacks", "anew"),
@@ -198,6 +206,14 @@ __all__ = [
     "is_sparse",
     "items_in",
     "Coordinates",
+    # memory that ranks have in common
+    "COMMON",
+    "IN_PLACE",
+    "PLACES",
+    "Blocks",
+    "note_shared",
+    "shared_blocks",
+    "shared_word",
     # where that may lie
     "DeviceKind",
     "device_kind_named",

@@ -1,4 +1,5 @@
 #include "arguments.h"
+#include "shared.h"
 #include <string.h>
 
 /* NumPy numbers the dtypes that others add as they come; ml_dtypes' is known by its name. */
@@ -36,7 +37,7 @@ int arguments_kind(PyArrayObject *array)
 PyArrayObject *arguments_plain(PyObject *object, bool written)
 {
     int wanted = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | (written ? NPY_ARRAY_WRITEABLE : 0);
-    if (!PyArray_CheckExact(object))
+    if (!shared_is_array(object))
         return NULL;
     PyArrayObject *array = (PyArrayObject *)object;
     return (PyArray_FLAGS(array) & wanted) == wanted && PyArray_ISNOTSWAPPED(array) ? array : NULL;

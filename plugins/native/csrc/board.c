@@ -104,16 +104,32 @@ bool board_alike(Board *board, const uint64_t about[RECORD_WORDS])
     return balance == 0 || (about[SENT] == 0 && about[RECEIVED] == 0);
 }
 
+uint64_t board_told_by(Board *board, int peer)
+{
+    return atomic_load_explicit(board_record_of(board, peer) + LONGEST, memory_order_relaxed);
+}
+
 uint64_t board_longest(Board *board)
 {
     uint64_t longest = 0, fetches = 0;
     for (int peer = 0; peer < board->size; peer++) {
-        uint64_t told = atomic_load_explicit(board_record_of(board, peer) + LONGEST, memory_order_relaxed);
+        uint64_t told = board_told_by(board, peer);
         fetches |= told >= FETCHES ? FETCHES : 0;
         told &= ~FETCHES;
         longest = told > longest ? told : longest;
     }
     return longest | fetches;
+}
+
+void board_told_in_common(Board *board, uint64_t *every, uint64_t *any)
+{
+    *every = UINT64_MAX;
+    *any = 0;
+    for (int peer = 0; peer < board->size; peer++) {
+        uint64_t told = board_told_by(board, peer);
+        *every &= told;
+        *any |= told;
+    }
 }
 
 bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes)

@@ -59,6 +59,10 @@ bool board_alike(Board *board, const uint64_t about[RECORD_WORDS]);
 /* The most elements that any rank sends to another through slots, as they tell, and FETCHES if there are others; believe
    it with care. */
 uint64_t board_longest(Board *board);
+/* What all ranks have told in its place in common: the bits that are set on every rank, and on any. */
+void board_told_in_common(Board *board, uint64_t *every, uint64_t *any);
+/* ... and what one rank has. */
+uint64_t board_told_by(Board *board, int peer);
 /* Copy from the memory of another rank; false if that cannot be. It needs no interpreter. */
 bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes);
 /* Whether somebody has given the group up. */

@@ -1,5 +1,6 @@
 /* How data passes through the board. All sizes are this rank's own: nothing that another rank has written is a size. */
 #include "collectives.h"
+#include "shared.h"
 #include "streaming.h"
 
 /* A wait without an end must not keep a signal, or the end of the group, from being noticed for longer. */
@@ -163,10 +164,10 @@ typedef struct {
 } TwoShot;
 
 /* Write the contributions to the shares of all others. */
-static void collectives_write_shares(TwoShot *t, size_t start)
+static void collectives_write_shares(TwoShot *t, size_t start, unsigned long long parity)
 {
     const Board *board = t->call->board;
-    unsigned char *area = board_area(board, board->rank, collectives_flip(t->call));
+    unsigned char *area = board_area(board, board->rank, parity);
     for (int k = 1; k < board->size; k++) {
         int peer = (board->rank + k) % board->size;
         Share share = collectives_share_of(t->count, start, t->step, peer, board->size);
@@ -210,19 +211,78 @@ static void collectives_read_results(TwoShot *t, size_t start, unsigned long lon
     }
 }
 
-Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind)
+/* Where another rank's array is, which has told its place in memory in common; NULL if that is none. */
+static unsigned char *collectives_array_of(const TwoShot *t, const Blocks *blocks, int peer)
+{
+    uint64_t place = board_told_by(t->call->board, peer) & PLACES;
+    return place < (uint64_t)blocks->count ? blocks->first + place * blocks->stride : NULL;
+}
+
+/* Reduce this rank's share of each block in all ranks' arrays themselves, which only it reads and writes there. */
+static Ending collectives_reduce_in_place(TwoShot *t, const Blocks *blocks)
+{
+    const Board *board = t->call->board;
+    Merge merge = kernels_merge_of(t->op, t->kind);
+    size_t item = kernels_kind_nbytes(t->kind), at_once = PIECE / item;
+    for (int peer = 0; peer < board->size; peer++)
+        if (collectives_array_of(t, blocks, peer) == NULL)
+            return GARBLED;
+    for (size_t start = 0; start < t->count; start += t->step) {
+        Share share = collectives_share_of(t->count, start, t->step, board->rank, board->size);
+        for (size_t done = 0; done < share.count; done += at_once) {
+            size_t now = share.count - done < at_once ? share.count - done : at_once, at = (share.first + done) * item;
+            unsigned char *own = t->whole + at;
+            for (int k = 1; k < board->size; k++)
+                merge(own, own, collectives_array_of(t, blocks, (board->rank + k) % board->size) + at, now);
+            if (t->op == AVG)
+                kernels_average(own, t->kind, now, board->size);
+            for (int k = 1; k < board->size; k++)
+                memcpy(collectives_array_of(t, blocks, (board->rank + k) % board->size) + at, own, now * item);
+        }
+        if (!collectives_look_around(t->call))
+            return BROKEN;
+    }
+    return collectives_meet_all(t->call) ? DONE : BROKEN;
+}
+
+/* Whether all ranks' arrays are in memory that they have in common; if only some are, these write now what others wait for. */
+static bool collectives_reduces_in_place(TwoShot *t, const Blocks *blocks, Ending *ending)
+{
+    uint64_t every, any;
+    board_told_in_common(t->call->board, &every, &any);
+    if ((any & COMMON) == 0)
+        return false;
+    bool all = ((every ^ any) & ~(uint64_t)PLACES) == 0;
+    if (all) {
+        *ending = collectives_reduce_in_place(t, blocks);
+        return true;
+    }
+    if (blocks != NULL)
+        collectives_write_shares(t, 0, t->call->written);
+    if (!collectives_meet_all(t->call))
+        *ending = BROKEN;
+    return false;
+}
+
+Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind, const Blocks *blocks)
 {
     Board *board = call->board;
     TwoShot t = {call, array, count, 0, board_slot_nbytes(board, board->size), op, kind, kernels_accumulation_kind(op, kind)};
     t.step = t.slot / kernels_kind_nbytes(t.wide) * (size_t)board->size;
     collectives_let_go(call);
-    collectives_write_shares(&t, 0);
+    collectives_flip(call);
+    if (blocks == NULL)
+        collectives_write_shares(&t, 0, call->written);
     Ending ending = collectives_exchange(call);
+    if (ending == DONE && collectives_reduces_in_place(&t, blocks, &ending)) {
+        collectives_take_back(call);
+        return ending;
+    }
     for (size_t start = 0; ending == DONE && start < count; start += t.step) {
         unsigned long long parity = call->written;
         collectives_reduce_share(&t, start, parity);
         if (start + t.step < count)
-            collectives_write_shares(&t, start + t.step);
+            collectives_write_shares(&t, start + t.step, collectives_flip(call));
         if (!collectives_meet_all(call))
             ending = BROKEN;
         else
@@ -245,10 +305,10 @@ static bool collectives_is_fetched(const Route *route, Part part)
     return part.count >= route->fetch_count;
 }
 
-static void collectives_write_pieces(Call *call, const Route *route, size_t start, size_t room)
+static void collectives_write_pieces(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity)
 {
     const Board *board = call->board;
-    unsigned char *area = board_area(board, board->rank, collectives_flip(call));
+    unsigned char *area = board_area(board, board->rank, parity);
     for (int i = 0; i < route->sends; i++) {
         Part part = route->send[i].part;
         size_t slot = board_slot_nbytes(board, route->slots) * (size_t)route->send[i].slot;
@@ -285,18 +345,44 @@ static Ending collectives_fetch(Call *call, const Route *route, const uint64_t a
     return readable ? DONE : UNREADABLE;
 }
 
+/* Whether the outcome is in memory that all ranks have in common: then it is there already, but for parts that lie elsewhere,
+   which their ranks copy to their places. If only some have it there, these write now what the others wait for. */
+static bool collectives_have_in_common(Call *call, const Route *route, Part to, Part from, size_t room, Ending *ending)
+{
+    uint64_t every, any;
+    board_told_in_common(call->board, &every, &any);
+    if ((any & COMMON) == 0)
+        return false;
+    bool all = ((every ^ any) & ~(uint64_t)IN_PLACE) == 0;
+    if (all && (every & IN_PLACE) != 0)
+        return true;
+    if (all && to.bytes != from.bytes)
+        memcpy(to.bytes, from.bytes, to.count * route->item);
+    else if (!all && route->word != 0)
+        collectives_write_pieces(call, route, 0, room, call->written);
+    if (!collectives_meet_all(call))
+        *ending = BROKEN;
+    return all;
+}
+
 /* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
 typedef void (*Take)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
 
-static Ending collectives_pass(Call *call, const Route *route, Take take, void *more)
+static Ending collectives_pass(Call *call, const Route *route, Take take, void *more, Part to, Part from)
 {
     size_t room = board_slot_nbytes(call->board, route->slots) / route->item, large = LARGE / route->item;
     uint64_t addresses[MOST_PARTS];
     for (int i = 0; i < route->sends + route->takes; i++)
         if ((i < route->sends ? route->send[i].part : route->take[i - route->sends].part).count > large)
             collectives_let_go(call);
-    collectives_write_pieces(call, route, 0, room);
+    collectives_flip(call);
+    if (route->word == 0)
+        collectives_write_pieces(call, route, 0, room, call->written);
     Ending ending = collectives_exchange(call);
+    if (ending == DONE && route->common && collectives_have_in_common(call, route, to, from, room, &ending)) {
+        collectives_take_back(call);
+        return ending;
+    }
     uint64_t told = ending == DONE && route->told ? board_longest(call->board) : route->longest, longest = told & ~FETCHES;
     for (int i = 0; ending == DONE && i < route->takes; i++) /* before the place is written to again */
         memcpy(&addresses[i], collectives_piece_of(call, route, i, call->written), sizeof addresses[i]);
@@ -304,7 +390,7 @@ static Ending collectives_pass(Call *call, const Route *route, Take take, void *
         unsigned long long parity = call->written;
         bool last = longest <= room || start >= longest - room;
         if (!last)
-            collectives_write_pieces(call, route, start + room, room);
+            collectives_write_pieces(call, route, start + room, room, collectives_flip(call));
         take(call, route, start, room, parity, more);
         if (last)
             break;
@@ -348,7 +434,7 @@ static void collectives_copy(Call *call, const Route *route, size_t start, size_
 Ending collectives_move(Call *call, const Route *route, Part to, Part from)
 {
     bool streamed = collectives_streams(route);
-    Ending ending = collectives_pass(call, route, collectives_copy, &streamed);
+    Ending ending = collectives_pass(call, route, collectives_copy, &streamed, to, from);
     if (ending == DONE && to.count > 0 && to.bytes != from.bytes)
         collectives_put(to.bytes, from.bytes, to.count * route->item, streamed);
     return ending;
@@ -386,5 +472,5 @@ Ending collectives_combine(Call *call, const Route *route, const void *own, void
 {
     bool streamed = route->takes > 0 && route->take[0].part.count * route->item >= STREAMED;
     Combination combination = {own, out, op, kind, streamed};
-    return collectives_pass(call, route, collectives_merge_in, &combination);
+    return collectives_pass(call, route, collectives_merge_in, &combination, (Part){0}, (Part){0});
 }

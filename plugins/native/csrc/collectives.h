@@ -30,6 +30,8 @@ typedef struct {
     size_t count;
 } Part;
 
+typedef struct Blocks Blocks; /* see shared.h */
+
 /* Data from and to other ranks, by slots of the board. */
 typedef struct {
     size_t item;
@@ -39,6 +41,8 @@ typedef struct {
     struct { int peer, slot; Part part; } take[MOST_PARTS];
     bool told;        /* whether only the records tell the next */
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
+    bool common;      /* whether ranks may tell that the outcome is in memory that they have in common, */
+    uint64_t word;    /* ... and what this one tells of it: see shared.h */
 } Route;
 
 /* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last two by both. NEVER
@@ -52,7 +56,8 @@ Ending collectives_exchange(Call *call);
 Ending collectives_meet(Call *call);
 /* Reduce what all have, into this rank's array if it takes the result. */
 Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind, bool takes);
-Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind);
+/* `blocks` is where the array lies if ranks have memory in common, else NULL. */
+Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind, const Blocks *blocks);
 /* Copy what comes to its places, and at last what this rank has for itself. */
 Ending collectives_move(Call *call, const Route *route, Part to, Part from);
 /* Reduce `own` and what is taken, rank by rank, into `out`. */

@@ -2,6 +2,7 @@
 #include "collectives.h"
 #include "lock.h"
 #include "rings.h"
+#include "shared.h"
 #include "swaps.h"
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
@@ -20,6 +21,7 @@ static const struct {
     {"SEQUENCE", SEQUENCE},           {"DIGEST", DIGEST},                 {"COUNT", COUNT},
     {"SENT", SENT},                   {"RECEIVED", RECEIVED},             {"LONGEST", LONGEST},
     {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},
+    {"COMMON", COMMON},               {"IN_PLACE", IN_PLACE},            {"PLACES", PLACES},
     {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
     {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
     {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
@@ -53,7 +55,7 @@ static int module_fill(PyObject *module)
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
                  turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 && PyModule_AddType(module, &EngineLockType) == 0 &&
-                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && program_add_types(module) == 0 && tls_add_types(module) == 0 && module_add_constants(module) == 0 &&
+                 wire_add_types(module) == 0 && relay_add_types(module) == 0 && program_add_types(module) == 0 && tls_add_types(module) == 0 && shared_add_functions(module) == 0 && module_add_constants(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0 &&
                  PyModule_AddIntConstant(module, "SOURCES", (long)SOURCES) == 0;
     return added ? 0 : -1;

@@ -1,4 +1,5 @@
 #include "plans.h"
+#include "shared.h"
 #include <string.h>
 
 /* How many places there are at first and at the most; no more than half of them are taken. */
@@ -97,6 +98,56 @@ static void plans_use_one_slot(Route *route)
         route->take[i].slot = 0;
 }
 
+/* What this rank tells of the memory in which the outcome of an `all_gather` or a `broadcast` lies. */
+static uint64_t plans_word_of(const Board *board, const Given *given)
+{
+    if (given->key.name == BROADCAST)
+        return shared_word_of(&given->whole, 1, given->route.item, true);
+    Part parts[MOST_PARTS] = {0};
+    parts[board->rank] = given->keep_to;
+    for (int i = 0; i < given->route.takes; i++)
+        parts[given->route.take[i].peer] = given->route.take[i].part;
+    return shared_word_of(parts, board->size, given->route.item, given->keep_to.bytes == given->keep_from.bytes);
+}
+
+/* What a rank tells of a call, with a word on memory in common in the place of its longest part. */
+static const uint64_t *plans_tell(const uint64_t *about, uint64_t word, uint64_t copy[RECORD_WORDS])
+{
+    if (word == 0)
+        return about;
+    memcpy(copy, about, RECORD_WORDS * sizeof *copy);
+    copy[LONGEST] = word;
+    return copy;
+}
+
+/* Copy data; ranks may have the outcome in common, and then tell so. */
+static Ending plans_move(Call *call, Given *given)
+{
+    Route *route = &given->route;
+    route->common = given->key.name == ALL_GATHER || given->key.name == BROADCAST;
+    route->word = route->common && call->board->size <= MOST_PARTS ? plans_word_of(call->board, given) : 0;
+    uint64_t about[RECORD_WORDS];
+    const uint64_t *before = call->about;
+    call->about = plans_tell(before, route->word, about);
+    Ending ending = collectives_move(call, route, given->keep_to, given->keep_from);
+    call->about = before;
+    return ending;
+}
+
+/* Reduce in the ranks' arrays themselves where these are in memory in common, and of a dtype that is summed as it is. */
+static Ending plans_reduce(Call *call, const Given *given)
+{
+    Blocks blocks = {0};
+    if (kernels_accumulation_kind(given->op, given->kind) == given->kind)
+        blocks = shared_blocks_of(given->whole, kernels_kind_nbytes(given->kind));
+    uint64_t about[RECORD_WORDS];
+    const uint64_t *before = call->about;
+    call->about = plans_tell(before, blocks.word, about);
+    Ending ending = collectives_two_shot(call, given->whole.bytes, given->whole.count, given->op, given->kind, blocks.word == 0 ? NULL : &blocks);
+    call->about = before;
+    return ending;
+}
+
 Ending plans_go(const Doing *doing, Call *call, Given *given)
 {
     bool takes = given->root < 0 || given->root == call->board->rank;
@@ -104,14 +155,16 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     /* The others may send more than this rank knows. */
     given->route.told = given_is_each_its_own(given);
     given->route.longest = doing->about[LONGEST];
+    given->route.common = false;
+    given->route.word = 0;
     if (plans_has_one_reader(given))
         plans_use_one_slot(&given->route);
     Part whole = given->whole;
     switch (doing->way) {
     case MEET: return collectives_meet(call);
     case ONE_SHOT: return collectives_one_shot(call, whole.bytes, whole.count, given->op, given->kind, takes);
-    case TWO_SHOT: return collectives_two_shot(call, whole.bytes, whole.count, given->op, given->kind);
-    case MOVE: return collectives_move(call, &given->route, given->keep_to, given->keep_from);
+    case TWO_SHOT: return plans_reduce(call, given);
+    case MOVE: return plans_move(call, given);
     default: return collectives_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }

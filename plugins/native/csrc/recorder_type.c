@@ -142,7 +142,7 @@ static PyObject *trail_sums(Trail *trail, PyObject *Py_UNUSED(unused))
 /* What an array says of itself; false with an exception set if it is none. */
 static bool recorder_size_and_dtype(PyObject *array, int64_t *nbytes, PyObject **dtype)
 {
-    if (PyArray_CheckExact(array)) {
+    if (shared_is_array(array)) {
         *nbytes = (int64_t)PyArray_NBYTES((PyArrayObject *)array);
         *dtype = Py_NewRef((PyObject *)PyArray_DESCR((PyArrayObject *)array));
         return true;

@@ -6,14 +6,13 @@ the call's own errors too, such as where another rank runs another plan.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from inspect import signature
 from typing import Any
 
 import rankwise as dist
-from rankwise.errors import CollectiveMismatchError
 from rankwise_arrays.kinds import Group, is_member
+from rankwise_arrays.together import compare, together
 
 __all__ = ["Plan", "prepare"]
 
@@ -70,7 +69,8 @@ def prepare(call: str, *args: Any, group: Group = None, **options: Any) -> Plan:
     bound = signature(getattr(dist, call)).bind(*args, group=group, **options)
     bound.apply_defaults()
     if call in _COLLECTIVES:
-        _compare(call, {name: _described(bound.arguments[name]) for name in _COLLECTIVES[call]}, group)
+        words = [call, *(f"{name}={_described(bound.arguments[name])}" for name in _COLLECTIVES[call])]
+        compare("prepare", "prepare the same call", together("prepare", lambda: " ".join(words), group), group)
     bound.arguments.pop("async_op", None)
     return Plan(call, bound.arguments)
 
@@ -145,24 +145,6 @@ class Plan:
 
 def _closed(call: str) -> Any:
     raise ValueError(f"this plan of {call} has been closed")
-
-
-def _compare(call: str, mine: dict[str, str], group: Group) -> None:
-    """Compare what all ranks say.
-
-    Raises:
-        CollectiveMismatchError: They differ.
-    """
-    told: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(told, " ".join([call, *(f"{name}={value}" for name, value in mine.items())]), group)
-    ways = Counter(told)
-    if len(ways) == 1:
-        return
-    most, votes = ways.most_common(1)[0]
-    ranks = dist.get_process_group_ranks(group)
-    odd = tuple(rank for rank, each in zip(ranks, told, strict=True) if each != most or 2 * votes <= len(told))
-    lines = "; ".join(f"rank {rank}: {each}" for rank, each in zip(ranks, told, strict=True))
-    raise CollectiveMismatchError(f"prepare: the ranks do not prepare the same call: {lines}", odd)
 
 
 def _described(value: Any) -> str:

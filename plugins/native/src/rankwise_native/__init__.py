@@ -30,6 +30,8 @@ try:
         Wire,
         blake2b,
         fence,
+        forget_shared,
+        note_shared,
     )
 except ModuleNotFoundError as error:
     _record = Path(__file__).with_name("not_built.txt")
@@ -76,6 +78,8 @@ __all__ = [
     "__version__",
     "blake2b",
     "fence",
+    "forget_shared",
+    "note_shared",
 ]
 
 __version__ = "0.1.0"

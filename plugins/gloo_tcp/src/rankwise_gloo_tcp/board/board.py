@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import mmap
+import operator
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.backends import Array, Deadline, as_bytes
+from rankwise.backends import COMMON, IN_PLACE, PLACES, Array, Deadline, as_bytes
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes
@@ -160,6 +161,9 @@ SHARED = {
     "TURN": _TURN,
     "RECORD_STRIDE": _RECORD_STRIDE,
     "FETCHES": FETCHES,
+    "COMMON": COMMON,
+    "IN_PLACE": IN_PLACE,
+    "PLACES": PLACES,
     "ALIGN": _ALIGN,
 }
 
@@ -266,6 +270,17 @@ class Board:
         """
         told = self._column(_LONGEST)
         return max(count & ~FETCHES for count in told) | (FETCHES if max(told) >= FETCHES else 0)
+
+    def told_in_common(self) -> tuple[int, int]:
+        """Return what was told of memory in common in the call compared last: the bits of all ranks, and of any."""
+        told = self._column(_LONGEST)
+        if max(told) < COMMON:
+            return 0, 0
+        return functools.reduce(operator.and_, told), functools.reduce(operator.or_, told)
+
+    def told_places(self) -> list[int]:
+        """Return which block of memory in common is whose, after `told_in_common`."""
+        return [told & PLACES for told in self._column(_LONGEST)]
 
     def _column(self, field: int) -> list[int]:
         return [self._words[at + field] for at in self._table[self._turn & 1]]

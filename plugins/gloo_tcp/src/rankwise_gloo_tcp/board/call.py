@@ -37,6 +37,10 @@ class BoardCall:
         digest = call.digest() ^ _salt(type(self).__name__)
         return (digest, call.count, *call.sums(rank), self.longest)
 
+    def told(self, about: tuple[int, int, int, int, int]) -> tuple[int, int, int, int, int]:
+        """Return what `Board.exchange` tells of this very call, once it has been offered."""
+        return about
+
     def offer(self, board: Board, given: Any) -> None:
         """Write what the others will want of what this call was given; nothing has been compared yet.
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import Array, Deadline, Fingerprint
+from rankwise.backends import COMMON, IN_PLACE, Array, Deadline, Fingerprint, shared_word
 from rankwise_gloo_tcp.board.board import FETCHES, Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 
-__all__ = ["FETCHES", "Combine", "Move", "Route", "Unreadable"]
+__alike_ = ["FETCHES", "Combine", "Move", "Route", "ToAll", "Unreadable"]
 
 _NEVER = 1 << 62
 
@@ -134,6 +134,46 @@ class Move(BoardCall):
                 view[0] = source.ctypes.data
 
 
+class ToAll(Move):
+    """Copy arrays to all ranks, but for what these have in common in memory that they share.
+
+    If all have the outcome at one place, it is there already, but for parts that lie elsewhere, which their ranks copy
+    to their places. If only some have it there, these write later what the others wait for.
+    """
+
+    _word = 0
+
+    def told(self, about: tuple[int, int, int, int, int]) -> tuple[int, int, int, int, int]:
+        return (*about[:4], self._word) if self._word else about
+
+    def offer(self, board: Board, given: Any) -> None:
+        parts, kept = _outcome(given)
+        self._word = shared_word(parts)
+        if self._word and (kept is None or kept[0].ctypes.data == kept[1].ctypes.data):
+            self._word |= IN_PLACE
+        self._parity = board.flip()
+        if not self._word:
+            self._write(given[0], 0)
+
+    def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
+        every, some = board.told_in_common()
+        if not some & COMMON or not self._have_in_common(every, some, meet, deadline, given):
+            super().take(board, meet, deadline, given[:2])
+
+    def _have_in_common(self, every: int, some: int, meet: Meet, deadline: Deadline, given: Any) -> bool:
+        """Tell whether all ranks have the outcome in common, which is there then; else write what others wait for."""
+        alike = not (every ^ some) & ~IN_PLACE
+        if alike and every & IN_PLACE:
+            return True
+        kept = _outcome(given)[1]
+        if alike and kept is not None:
+            kept[0][...] = kept[1].reshape(kept[0].shape)
+        elif not alike and self._word:
+            self._write(given[0], 0)
+        meet(deadline)
+        return alike
+
+
 class Combine(Move):
     """Reduce this rank's own array and what comes into another."""
 
@@ -150,3 +190,9 @@ class Combine(Move):
             for view in reads[1:]:
                 op.merge(into, view[: into.size], into)
             op.average(into, board.size)
+
+
+def _outcome(given: Any) -> tuple[Sequence[Array], tuple[Array, Array] | None]:
+    """Return all parts of what comes out, and where this rank's own goes and comes from, if it is one of them."""
+    sources, targets, *more = given
+    return (more[0], more[1]) if more else ([*sources, *targets], None)

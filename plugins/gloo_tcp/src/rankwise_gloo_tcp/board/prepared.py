@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from rankwise.backends import Array, Call, ReduceOp, accumulation_dtype
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Barrier, BoardCall
-from rankwise_gloo_tcp.board.moving import Combine, Move, Route
+from rankwise_gloo_tcp.board.moving import Combine, Move, Route, ToAll
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot, one_shot_fits
 
 __all__ = ["PREPARE", "BoardKinds", "Kept", "Kind"]
@@ -56,7 +56,7 @@ class BoardKinds:
         takes = [] if self._rank == root else [(root, 0, array.size)]
         route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes)
         given = _to_others if self._rank == root else _from_root
-        return Kind(Move(call.fingerprint, route, [array.size]), given)
+        return Kind(ToAll(call.fingerprint, route, [array.size]), given)
 
     def _all_reduce(self, call: Call) -> Kind | None:
         array, op = call.array, call.reduce_op
@@ -85,7 +85,7 @@ class BoardKinds:
             return None
         takes = [(peer, 0, sizes[peer]) for peer in self._others]
         route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
-        return Kind(Move(call.fingerprint, route, sizes), self._mine_for_theirs, self._own_out)
+        return Kind(ToAll(call.fingerprint, route, sizes), self._mine_for_theirs, self._own_out)
 
     def _gather(self, call: Call) -> Kind | None:
         array, root, sizes = call.array, call.root, _sizes(call.outs)
@@ -137,7 +137,7 @@ class BoardKinds:
         return [] if arrays is None else [arrays[peer] for peer in self._others]
 
     def _mine_for_theirs(self, call: Call) -> Any:
-        return [call.array], self._of_others(call.outs)
+        return [call.array], self._of_others(call.outs), call.outs, self._own_out(call)
 
     def _theirs(self, call: Call) -> Any:
         return [], self._of_others(call.outs)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from rankwise.backends import Array, Deadline, Fingerprint, ReduceOp, accumulation_dtype
+from rankwise.backends import (
+    COMMON,
+    PLACES,
+    Array,
+    Blocks,
+    Deadline,
+    Fingerprint,
+    ReduceOp,
+    accumulation_dtype,
+    shared_blocks,
+)
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 
@@ -77,13 +87,46 @@ class TwoShot(BoardCall):
         narrow = self.count * array.dtype.itemsize
         self.results = [[row[peer][:narrow].view(array.dtype) for peer, row in enumerate(rows)] for rows in slots]
         self._parity = 0
+        self._blocks: Blocks | None = None
+
+    def told(self, about: tuple[int, int, int, int, int]) -> tuple[int, int, int, int, int]:
+        return about if self._blocks is None else (*about[:4], self._blocks.word)
 
     def offer(self, board: Board, given: Any) -> None:
         array, op = given
+        plain = self.wide == array.dtype and op.factor is None
+        self._blocks = shared_blocks(array) if plain else None
         self._parity = board.flip()
-        self._write(board, flat(array), op, 0)
+        if self._blocks is None:
+            self._write(board, flat(array), op, 0)
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
+        blocks, self._blocks = self._blocks, None
+        every, some = board.told_in_common()
+        if some & COMMON and not (every ^ some) & ~PLACES:
+            assert blocks is not None  # this rank has told so itself
+            self._reduce_in_place(board, [blocks.arrays[place] for place in board.told_places()], given[1])
+            meet(deadline)
+            return
+        if some & COMMON:  # only some have their arrays there
+            if blocks is not None:
+                self._write(board, flat(given[0]), given[1], 0)
+            meet(deadline)
+        self._take_by_board(board, meet, deadline, given)
+
+    def _reduce_in_place(self, board: Board, arrays: list[Array], op: ReduceOp) -> None:
+        """Reduce this rank's share of each block in all ranks' arrays, which nobody else reads or writes there."""
+        own, others = arrays[board.rank], [arrays[(board.rank + k) % board.size] for k in range(1, board.size)]
+        for start in range(0, own.size, self.count * board.size):
+            share = self._share(own.size, start, board.rank, board.size)
+            mine = own[share]
+            for other in others:
+                op.combine(mine, other[share])
+            op.average(mine, board.size)
+            for other in others:
+                other[share] = mine
+
+    def _take_by_board(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         array, op = given
         whole, step = flat(array), self.count * board.size
         for start in range(0, whole.size, step):

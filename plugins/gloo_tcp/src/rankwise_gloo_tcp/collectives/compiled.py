@@ -25,7 +25,7 @@ from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Barrier
 from rankwise_gloo_tcp.board.compiled import WAYS as WAY_NUMBERS
-from rankwise_gloo_tcp.board.moving import Combine, Move
+from rankwise_gloo_tcp.board.moving import Combine, Move, ToAll
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
@@ -59,6 +59,7 @@ __all__ = [
 
 #: How C calls what does a call at the board.
 WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values(), strict=True))
+WAYS[ToAll] = WAYS[Move]
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 #: What C is given of a call of an operation.

@@ -92,7 +92,7 @@ class AtBoard:
         waited_ns = board.waited_ns
         call.offer(board, given)
         try:
-            alike = board.exchange(sequence, self.about, deadline)
+            alike = board.exchange(sequence, call.told(self.about), deadline)
         except TimeoutError:
             raise agreement.late(board, self._comm.context.global_ranks, deadline) from None
         if not alike:

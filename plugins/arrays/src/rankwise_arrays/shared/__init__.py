@@ -1,0 +1,1 @@
+"""Arrays in memory that the ranks of a host share."""
