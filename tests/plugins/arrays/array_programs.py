@@ -267,12 +267,34 @@ def splits(drawn: Drawn, me: int) -> None:
     dist.destroy_process_group(group)
 
 
+def probed(drawn: Drawn, rank: int) -> None:
+    """Receive what all send to one rank, of lengths that it learns by probing, into more room than that."""
+    arrays = [drawn.array((int(drawn.chance.integers(0, 2000)),)) for _ in range(drawn.size)]
+    sending: Any = dist.isend(arrays[rank], drawn.root, tag=7)
+    due = set(range(drawn.size)) if rank == drawn.root else set()
+    while due:
+        src = min(due) if len(due) % 2 else None
+        message = dist.probe(src, tag=7)
+        assert message is not None
+        meant = arrays[message.source]
+        assert (message.count(drawn.dtype), message.dtype) in ((meant.size, drawn.dtype), (meant.size, None))
+        room = np.full(meant.size + 3, 9, drawn.dtype)
+        work: Any = dist.irecv(room, message.source, tag=7)
+        work.wait()
+        assert (work.source_rank(), work.count(drawn.dtype)) == (message.source, meant.size)
+        same(room[: meant.size], meant)
+        assert (room[meant.size :] == 9).all()
+        due.remove(message.source)
+    assert dist.iprobe(tag=7) is None
+    sending.wait()
+
+
 CALLS: dict[str, Callable[[Drawn, int], None]] = {
     call.__name__: call
     for call in (
         *(all_reduce, broadcast, all_gather, all_gather_along, gather, gather_along, scatter, reduce_scatter),
         *(all_to_all, all_to_all_list, permute, scan, exscan, objects, ring, halos, neighbours),
-        *(custom, located, transpose, scatter_unevenly, splits),
+        *(custom, located, transpose, scatter_unevenly, splits, probed),
     )
 }
 
