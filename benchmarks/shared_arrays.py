@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,16 @@ def show(what: str, found: dict[str, tuple[float, float]]) -> None:
 def reductions(rounds: int) -> None:
     """Compare `all_reduce` of shared arrays with copies, of arrays of that kind and of other ones."""
     for mib in (4, 16, 64):
-        count = mib * MIB // 4
-        mine, other, to = dist.shared_zeros(count, "f4"), np.zeros(count, "f4"), np.zeros(count, "f4")
-        shared_to = dist.shared_zeros(count, "f4")
-        ways = {
-            "a copy": partial(np.copyto, to, other),
-            "all_reduce": partial(dist.all_reduce, other),
-            "a copy of a shared array": partial(np.copyto, shared_to, mine),
-            "all_reduce of it": partial(dist.all_reduce, mine),
+        count, pairs = mib * MIB // 4, max(2, 64 // mib)  # more than the caches hold
+        shared = cycle([(dist.shared_zeros(count, "f4"), dist.shared_zeros(count, "f4")) for _ in range(pairs)])
+        others = cycle([(np.zeros(count, "f4"), np.zeros(count, "f4")) for _ in range(pairs)])
+        ways: dict[str, Callable[[], object]] = {
+            "a copy": lambda s=shared: np.copyto(*next(s)),
+            "all_reduce": lambda s=shared: dist.all_reduce(next(s)[0]),
+            "a copy of private arrays": lambda o=others: np.copyto(*next(o)),
+            "all_reduce of these": lambda o=others: dist.all_reduce(next(o)[0]),
         }
-        show(f"all_reduce of {mib} MiB", compared(ways, 3, rounds))
+        show(f"all_reduce of {mib} MiB, shared", compared(ways, pairs, rounds))
 
 
 def gathers(rounds: int) -> None:

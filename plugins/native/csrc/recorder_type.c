@@ -1,6 +1,7 @@
 /* The flight recorder as Python sees it: rankwise.basics.recording.FlightRecorder and Trail. */
 #include "arguments.h"
 #include "recorder.h"
+#include "shared.h"
 #include <structmember.h>
 
 void entry_clear(Entry *entry);

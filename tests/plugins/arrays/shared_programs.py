@@ -420,3 +420,18 @@ def touched_by_a_reduction() -> list[int]:
     seen = [_touched_mib()]
     dist.all_reduce(array)
     return [*seen, _touched_mib()]
+
+
+def nothing_is_kept() -> int:
+    """Pass long arrays in every way that keeps them for a while, and return how many this process still sees."""
+    far_away.pretend()
+    me, size = dist.get_rank(), dist.get_world_size()
+    for copies in ("rank", "host"):
+        array = dist.shared_zeros(700_000, "i4", copies=copies)
+        for root in range(size):
+            dist.broadcast(array, root)
+        work = dist.isend(array, (me + 1) % size)
+        dist.recv(np.empty_like(array), (me - 1) % size)
+        work.wait()
+        del array, work
+    return int(together(mapped))

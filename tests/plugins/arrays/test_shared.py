@@ -106,6 +106,7 @@ def test_what_ranks_have_in_common_comes_out_right(size: int, ranks_a_host: int,
         for program in (programs.gathered_in_place, programs.broadcast_in_place):
             pool.run(in_world, "gloo", program, [0, 1, 1000, 700_000, 3_000_000], timeout=PATIENCE_S)
         pool.run(in_world, "gloo", programs.reduced_in_place, [0, 1, 200_001, 700_000], timeout=PATIENCE_S)
+        assert pool.run(in_world, "gloo", programs.nothing_is_kept, timeout=PATIENCE_S) == [0] * size
 
 
 @pytest.mark.parametrize("native", ["on", "off", "{rank}"])

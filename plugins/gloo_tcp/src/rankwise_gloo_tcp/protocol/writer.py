@@ -104,9 +104,11 @@ class Writer:
             nbytes -= len(parts.pop(0))
         if nbytes:
             parts[0] = memoryview(parts[0])[nbytes:]
-        if not parts and not self._rest_nbytes and self._request is not None:
-            request, self._request = self._request, None
-            request.end()
+        if not parts and not self._rest_nbytes:
+            self._payload = None  # the caller's memory is not kept
+            if self._request is not None:
+                request, self._request = self._request, None
+                request.end()
 
     def abort(self) -> list[Message]:
         """Drop what has not begun, fill up what has; return the requests that were dropped.
