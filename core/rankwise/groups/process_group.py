@@ -17,7 +17,6 @@ from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.devices import device_kind_named
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import aborted_by, is_a_handlers
-from rankwise.basics.process_end import last_words
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import anew, shortened
@@ -216,6 +215,8 @@ class ProcessGroup:
 
     def process_ends(self) -> None:
         """Abort the group because the process ends without having destroyed it."""
+        from rankwise.basics.process_end import last_words
+
         words = last_words()
         where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
         where += f": {words}" if words else ""
