@@ -1,8 +1,20 @@
-"""A double of the few entry points of CuPy that the plugin uses. It records them, and does what they do on the host.
+"""A double of the few entry points of CuPy and NCCL that the plugin uses. It records them, and does what they do on the host.
 
 Each stream is a thread that does what is put on it in order, so that wrong orders show as wrong data. NCCL's calls
 meet those of the other ranks, which are threads of the same process. `test_signatures.py` compares the double with
-CuPy itself.
+CuPy and the plugin's binding.
+
+It is as hostile as the real ones may be:
+
+- a communicator is busy after each call, at least once when it is asked, and within the first call of each kind until
+  the peers have made it too; to use it meanwhile, or after its end, is an error;
+- with `Fabric.blocking` such calls block instead, as NCCL_COMM_BLOCKING=1 has them do;
+- threads begin on device 0, and what chooses or uses a device makes a context there (`Rank.contexts`);
+- to destroy a communicator waits for all that is pending on it;
+- events never raise: a query returns a status;
+- a query makes captures invalid, unless the thread is relaxed;
+- what a stream does comes late now and then, so that streams finish in any order;
+- each call of both libraries can be made to fail with each status (`Rank.fails`).
 """
 
 from __future__ import annotations
@@ -10,7 +22,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import queue
+import random
 import threading
+import time
 import types
 import weakref
 from collections import defaultdict, deque
@@ -19,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from rankwise_nccl.library.api import Api
+from rankwise_nccl.library.binding import BUSY, NcclError
 from rankwise_nccl.library.datatypes import TYPES
 
 try:
@@ -53,6 +68,11 @@ class Fabric:
         self.ids = itertools.count()
         self.worlds: dict[bytes, dict[Any, Any]] = defaultdict(dict)
         self.refuse_shared_gpus = False
+        #: Whether calls block, and not only say that they are not done.
+        self.blocking = False
+        #: What no program may do, and some rank has done.
+        self.crimes: list[str] = []
+        self.late = random.Random(0)
 
 
 class Rank:
@@ -64,14 +84,22 @@ class Rank:
         self.device = device
         self.numbers = itertools.count(100)
         self.default: dict[int, Any] = {}
+        self.events: Any = weakref.WeakValueDictionary()
         self.streams: Any = weakref.WeakValueDictionary()
         self.local = threading.local()
+        self.local.device = device  # as the program has chosen
+        #: Devices on which the process has a context.
+        self.contexts = {device}
+        #: The graph that is being captured.
+        self.graph: Graph | None = None
+        #: Which calls fail, and with which status of their library.
+        self.fails: dict[str, int] = {}
         #: Whether streams capture a graph, or the devices whose streams do; default streams never do.
         self.capturing: bool | set[int] = False
         #: Names of NCCL's calls that fail, and on which device.
         self.refused: set[tuple[str, int]] = set()
         self.async_error: Exception | None = None
-        self.api = Api(types.SimpleNamespace(empty=self.empty), self._cuda(), self._nccl())
+        self.api = Api(types.SimpleNamespace(empty=self.empty), self._cuda(), self._nccl(), self.relax)
 
     def names(self) -> list[str]:
         """Return the names of the calls so far."""
@@ -82,7 +110,31 @@ class Rank:
         return Array(np.empty(shape, dtype), self.current())
 
     def current(self) -> int:
-        return getattr(self.local, "device", self.device)
+        return getattr(self.local, "device", 0)
+
+    def choose(self, device: int) -> None:
+        """Make a device the current one, which makes a context there."""
+        self.local.device = device
+        self.contexts.add(device)
+
+    def relax(self) -> None:
+        self.local.relaxed = True
+
+    def used(self, name: str) -> None:
+        """Note a call of CUDA that makes a context on the current device; fail if it is to."""
+        self.contexts.add(self.here())
+        if name in self.fails:
+            raise CUDARuntimeError(self.fails[name])
+
+    def query(self, event: int) -> int:
+        """Return what CUDA says of an event; it raises nothing."""
+        self.contexts.add(self.here())
+        if self.graph is not None and not getattr(self.local, "relaxed", False):
+            self.graph.valid = False
+            return 900
+        if "eventQuery" in self.fails:
+            return self.fails["eventQuery"]
+        return 0 if self.events[event].happened.is_set() else 600
 
     def here(self) -> int:
         """Return the current device, as the plugin asks for it."""
@@ -103,12 +155,20 @@ class Rank:
 
     def copy(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
         self.log.append(("memcpyAsync", size))
+        self.used("memcpyAsync")
         self.streams[stream].put(lambda: ctypes.memmove(dst, src, size))
+
+    def refuse(self, name: str) -> None:
+        """Fail if this call of NCCL is to."""
+        if name in self.fails:
+            raise NcclError(self.fails[name], "the last words of NCCL")
 
     def _cuda(self) -> Any:
         runtime = types.SimpleNamespace(
             getDevice=self.current,
             memcpyAsync=self.copy,
+            eventQuery=self.query,
+            CUDARuntimeError=CUDARuntimeError,
             memcpyDeviceToDevice=3,
             deviceGetPCIBusId=lambda device: f"0000:0{device}:00.0",
         )
@@ -118,19 +178,12 @@ class Rank:
     def _nccl(self) -> Any:
         rank = self
 
-        class NcclError(RuntimeError):
-            pass
-
         class NcclCommunicator(Communicator):
             owner = rank
 
-            def __init__(self, ndev: int, commId: bytes, rank: int, config: Any = None) -> None:
-                if self.owner.fabric.refuse_shared_gpus and ndev > 1:
-                    raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage (run with NCCL_DEBUG=WARN for details)")
-                super().__init__(ndev, commId, rank)
-
         def groupStart() -> None:
             rank.log.append(("groupStart",))
+            rank.refuse("groupStart")
             if not getattr(rank.local, "group", None):
                 rank.local.broken = False
             rank.local.group = [*getattr(rank.local, "group", []), []]
@@ -142,13 +195,14 @@ class Rank:
             if outer:
                 outer[-1].extend(ops)
                 return
+            rank.refuse("groupEnd")
             if rank.local.broken:  # nothing is done of a group in which a call has failed
-                raise NcclError("NCCL_ERROR_INVALID_USAGE: the end of a group")
-            meet([op[0] for op in ops if op[1] == "commInitRank"])
-            launch(rank, [op for op in ops if op[1] != "commInitRank"])
+                raise NcclError(5, "the end of a group")
+            begin(rank, ops)
 
         def get_unique_id() -> bytes:
             rank.log.append(("get_unique_id",))
+            rank.refuse("get_unique_id")
             with rank.fabric.lock:
                 # Bytes above 127, as real ids have.
                 return (b"\xff\x80" + str(next(rank.fabric.ids)).encode()).ljust(128, b"\0")
@@ -164,22 +218,50 @@ class Rank:
         )
 
 
+class CUDARuntimeError(RuntimeError):
+    """As CuPy has it."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"cudaError{status}: CUDA says {status}")
+
+
 class Event:
     """Happens when its stream comes to it."""
 
     owner: Rank
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self.number = next(self.owner.numbers)
+        self.owner.used("Event")
+        self.number = self.ptr = next(self.owner.numbers)
+        self.owner.events[self.ptr] = self
         self.happened = threading.Event()
+        #: The graph in whose capture it was recorded last.
+        self.graph: Graph | None = None
 
     def record(self, stream: Any = None) -> None:
         self.owner.log.append(("record", self.number, stream.ptr))
-        stream.put(self.happened.set)
+        self.owner.used("record")
+        self.graph = stream.graph
+        if self.graph is None:
+            stream.put(self.happened.set)
 
     @property
     def done(self) -> bool:
-        return self.happened.is_set()
+        """What CuPy says, which is nothing but whether the status is 0."""
+        return self.owner.query(self.ptr) == 0
+
+
+class Graph:
+    """What was put on the streams of a capture, in the order in which it was put there."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+        self.valid = True
+
+    def launch(self, stream: Any) -> None:
+        for task in self.tasks:
+            stream.put(task)
 
 
 class Stream:
@@ -188,25 +270,47 @@ class Stream:
     owner: Rank
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        self.owner.used("Stream")
         self.ptr = 0 if null else next(self.owner.numbers)
         self.device = self.owner.here()
+        self.graph: Graph | None = None
         self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.owner.streams[self.ptr] = self
-        threading.Thread(target=work_off, args=(self.tasks,), daemon=True).start()
+        threading.Thread(target=work_off, args=(self.tasks, self.owner.fabric.late), daemon=True).start()
 
     def __del__(self) -> None:
-        self.tasks.put(None)
+        if hasattr(self, "tasks"):
+            self.tasks.put(None)
 
     def put(self, task: Any) -> None:
-        self.tasks.put(task)
+        if self.graph is not None:
+            self.graph.tasks.append(task)
+        else:
+            self.tasks.put(task)
 
     def wait_event(self, event: Any) -> None:
         self.owner.log.append(("wait_event", event.number, self.ptr))
-        self.put(lambda: event.happened.wait(_PATIENCE_S))
+        self.owner.used("wait_event")
+        if event.graph is not None:
+            self.graph = event.graph
+        else:
+            self.put(lambda: event.happened.wait(_PATIENCE_S))
+
+    def begin_capture(self, mode: Any = None) -> None:
+        self.graph = self.owner.graph = Graph()
+
+    def end_capture(self) -> Graph:
+        graph, self.owner.graph = self.owner.graph, None
+        for stream in list(self.owner.streams.values()):
+            stream.graph = None
+        if graph is None or not graph.valid:
+            raise CUDARuntimeError(901)
+        return graph
 
     def is_capturing(self) -> bool:
         capturing = self.owner.capturing
-        return capturing if isinstance(capturing, bool) else self.device in capturing
+        flagged = capturing if isinstance(capturing, bool) else self.device in capturing
+        return flagged or self.graph is not None
 
     def synchronize(self) -> None:
         over = threading.Event()
@@ -233,11 +337,53 @@ class Device:
 
     def __enter__(self) -> Any:
         self.before = self.owner.current()
-        self.owner.local.device = self.id
+        self.owner.choose(self.id)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.owner.local.device = self.before
+        self.owner.choose(self.before)
+
+
+class Job:
+    """What NCCL has been asked in one group, and does when all the peers that it takes have asked too."""
+
+    def __init__(self, comms: list[Communicator], keys: list[tuple[Communicator, Any, Any]], then: Any) -> None:
+        self.comms, self.keys, self.then, self.asked = comms, keys, then, False
+        for comm, key, end in keys:
+            with comm.owner.fabric.lock:
+                comm.world.setdefault(key, set()).add(end)
+                comm.owner.fabric.lock.notify_all()
+
+    def step(self) -> None:
+        """Do it, if it can be done; whoever asks first is told to ask again."""
+        asked, self.asked = self.asked, True
+        if asked and self.connected():
+            for comm in self.comms:
+                comm.job = None
+            self.then()
+
+    def connected(self) -> bool:
+        """Tell whether the peers have come; each kind of call needs that once."""
+        return all(len(comm.world[key]) >= comm.wanted(key) for comm, key, _ in self.keys)
+
+
+def begin(owner: Rank, operations: list[Any]) -> None:
+    """Begin what one group asks for."""
+    comms = list(dict.fromkeys(operation[0] for operation in operations))
+    keys = [(operation[0], *way(operation)) for operation in operations]
+    job = Job(comms, keys, lambda: launch(owner, operations))
+    for comm in comms:
+        comm.give(job)
+
+
+def way(operation: Any) -> tuple[Any, Any]:
+    """Return what an operation needs a connection for, and as whom it comes."""
+    comm, name, rest = operation[0], operation[1], operation[5]
+    if name == "send":
+        return ("connect", comm.rank, rest[3]), "sender"
+    if name == "recv":
+        return ("connect", rest[3], comm.rank), "receiver"
+    return ("connect", name), comm.rank
 
 
 class Communicator:
@@ -251,15 +397,46 @@ class Communicator:
         self.count = itertools.count()
         self.factors: dict[int, Any] = {}
         self.device = self.owner.here()
+        self.owner.contexts.add(self.device)
+        self.lock = threading.RLock()
+        self.job: Job | None = None
+        #: How many operations are on their stream.
+        self.running = 0
+        self.freed = False
+        self.refused_gpu = self.owner.fabric.refuse_shared_gpus and ndev > 1
         self.owner.log.append(("commInitRank", ndev, rank, self.device))
+        self.owner.refuse("commInitRank")
         self._refuse("commInitRank")
         with self.owner.fabric.lock:
             self.world = self.owner.fabric.worlds[commId]
-        groups = getattr(self.owner.local, "group", None)
-        if groups:
-            groups[-1].append((self, "commInitRank"))
-        else:
-            meet([self])
+        self.give(Job([self], [(self, "here", rank)], lambda: None))
+
+    def wanted(self, key: Any) -> int:
+        """Return how many have to come for a connection."""
+        return 2 if key[0] == "connect" and len(key) == 3 else self.size
+
+    def give(self, job: Job) -> None:
+        """Begin a job, and wait for it if the environment has calls block."""
+        self.job = job
+        if self.owner.fabric.blocking:
+            while self.job is not None and not self.over.is_set():
+                self.step()
+                time.sleep(0.001)
+            if self.over.is_set():
+                raise NcclError(3, "aborted")
+
+    def step(self) -> None:
+        with self.lock:
+            if self.job is not None:
+                self.job.step()
+
+    def use(self, name: str) -> None:
+        """Begin a call: not while the last one is being done, and never after the end."""
+        if self.freed:
+            self.owner.fabric.crimes.append(f"{name} on a communicator that has been freed")
+        if self.job is not None:
+            self.owner.local.broken = True
+            raise NcclError(4, "Attempt to use communicator before the previous operation returned ncclSuccess")
 
     def scaling(self, factor: Any) -> int:
         """Make an op that multiplies by a factor before it sums."""
@@ -268,26 +445,49 @@ class Communicator:
 
     def abort(self) -> None:
         self.owner.log.append(("abort", self.owner.here()))
+        self.owner.refuse("abort")
         self._end()
+
+    def finalize(self) -> None:
+        self.owner.log.append(("finalize", self.owner.here()))
+        self.use("finalize")
+        self.owner.refuse("finalize")
+        job = Job([self], [], lambda: None)
+        job.connected = lambda: self.running == 0  # type: ignore[method-assign]
+        self.give(job)
 
     def destroy(self) -> None:
         self.owner.log.append(("destroy", self.owner.here()))
+        self.use("destroy")
+        with self.owner.fabric.lock:
+            self.owner.fabric.lock.wait_for(lambda: self.running == 0, _PATIENCE_S)
         self._end()
 
     def _refuse(self, name: str) -> None:
         """Fail if this call is to fail on this device, and with it the group that it is in."""
-        if (name, self.device) in self.owner.refused:
+        status = self.owner.fails.get(name, 4 if (name, self.device) in self.owner.refused else 0)
+        if status:
             self.owner.local.broken = True
-            raise self.owner.api.nccl.NcclError(f"NCCL_ERROR_INVALID_ARGUMENT: {name} on device {self.device}")
+            raise NcclError(status, f"{name} on device {self.device}")
 
     def _end(self) -> None:
+        if self.freed:
+            self.owner.fabric.crimes.append("a communicator was freed twice")
+        self.freed = True
         self.over.set()
         with self.owner.fabric.lock:
             self.owner.fabric.lock.notify_all()
 
-    def check_async_error(self) -> None:
+    def check_async_error(self) -> bool:
+        if self.freed:
+            self.owner.fabric.crimes.append("a question about a communicator that has been freed")
+        self.owner.refuse("async")
         if self.owner.async_error is not None:
             raise self.owner.async_error
+        if self.refused_gpu:
+            raise NcclError(5, "invalid usage (run with NCCL_DEBUG=WARN for details)")
+        self.step()
+        return self.job is not None
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
         self._call("allReduce", stream, count, datatype, op, sendbuf, recvbuf)
@@ -313,6 +513,7 @@ class Communicator:
     def _call(self, name: str, stream: int, count: int, datatype: int, *rest: int) -> None:
         owner = self.owner
         owner.log.append((name, count, datatype, *rest))
+        self.use(name)
         self._refuse(name)
         assert owner.streams[stream].device == self.device, "a stream of another device"
         operation = (self, name, stream, count, datatype, rest)
@@ -320,7 +521,279 @@ class Communicator:
         if groups:
             groups[-1].append(operation)
         else:
-            launch(owner, [operation])
+            begin(owner, [operation])
+
+
+def work_off(tasks: queue.SimpleQueue[Any], late: random.Random) -> None:
+    while (task := tasks.get()) is not None:
+        if late.random() < 0.1:
+            time.sleep(0.001)
+        task()
+
+
+def launch(self, stream: Any) -> None:
+        for task in self.tasks:
+            stream.put(task)
+
+
+class Stream:
+    """A thread that does what is put on it, in order."""
+
+    owner: Rank
+
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        self.owner.used("Stream")
+        self.ptr = 0 if null else next(self.owner.numbers)
+        self.device = self.owner.here()
+        self.graph: Graph | None = None
+        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.owner.streams[self.ptr] = self
+        threading.Thread(target=work_off, args=(self.tasks, self.owner.fabric.late), daemon=True).start()
+
+    def __del__(self) -> None:
+        if hasattr(self, "tasks"):
+            self.tasks.put(None)
+
+    def put(self, task: Any) -> None:
+        if self.graph is not None:
+            self.graph.tasks.append(task)
+        else:
+            self.tasks.put(task)
+
+    def wait_event(self, event: Any) -> None:
+        self.owner.log.append(("wait_event", event.number, self.ptr))
+        self.owner.used("wait_event")
+        if event.graph is not None:
+            self.graph = event.graph
+        else:
+            self.put(lambda: event.happened.wait(_PATIENCE_S))
+
+    def begin_capture(self, mode: Any = None) -> None:
+        self.graph = self.owner.graph = Graph()
+
+    def end_capture(self) -> Graph:
+        graph, self.owner.graph = self.owner.graph, None
+        for stream in list(self.owner.streams.values()):
+            stream.graph = None
+        if graph is None or not graph.valid:
+            raise CUDARuntimeError(901)
+        return graph
+
+    def is_capturing(self) -> bool:
+        capturing = self.owner.capturing
+        flagged = capturing if isinstance(capturing, bool) else self.device in capturing
+        return flagged or self.graph is not None
+
+    def synchronize(self) -> None:
+        over = threading.Event()
+        self.put(over.set)
+        assert over.wait(_PATIENCE_S)
+
+    def __enter__(self) -> Any:
+        self.before = self.owner.chosen().get(self.device)
+        self.owner.chosen()[self.device] = self
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.owner.chosen()[self.device] = self.before
+
+
+class Device:
+    """Makes a device the current one of the thread."""
+
+    owner: Rank
+    compute_capability = "90"
+
+    def __init__(self, device: int | None = None) -> None:
+        self.id = device
+
+    def __enter__(self) -> Any:
+        self.before = self.owner.current()
+        self.owner.choose(self.id)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.owner.choose(self.before)
+
+
+class Job:
+    """What NCCL has been asked in one group, and does when all the peers that it takes have asked too."""
+
+    def __init__(self, comms: list[Communicator], keys: list[tuple[Communicator, Any, Any]], then: Any) -> None:
+        self.comms, self.keys, self.then, self.asked = comms, keys, then, False
+        for comm, key, end in keys:
+            with comm.owner.fabric.lock:
+                comm.world.setdefault(key, set()).add(end)
+                comm.owner.fabric.lock.notify_all()
+
+    def step(self) -> None:
+        """Do it, if it can be done; whoever asks first is told to ask again."""
+        asked, self.asked = self.asked, True
+        if asked and self.connected():
+            for comm in self.comms:
+                comm.job = None
+            self.then()
+
+    def connected(self) -> bool:
+        """Tell whether the peers have come; each kind of call needs that once."""
+        return all(len(comm.world[key]) >= comm.wanted(key) for comm, key, _ in self.keys)
+
+
+def begin(owner: Rank, operations: list[Any]) -> None:
+    """Begin what one group asks for."""
+    comms = list(dict.fromkeys(operation[0] for operation in operations))
+    keys = [(operation[0], *way(operation)) for operation in operations]
+    job = Job(comms, keys, lambda: launch(owner, operations))
+    for comm in comms:
+        comm.give(job)
+
+
+def way(operation: Any) -> tuple[Any, Any]:
+    """Return what an operation needs a connection for, and as whom it comes."""
+    comm, name, rest = operation[0], operation[1], operation[5]
+    if name == "send":
+        return ("connect", comm.rank, rest[3]), "sender"
+    if name == "recv":
+        return ("connect", rest[3], comm.rank), "receiver"
+    return ("connect", name), comm.rank
+
+
+class Communicator:
+    """NCCL on the host: operations begin when their stream comes to them, and end when the peers' do."""
+
+    owner: Rank
+
+    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:
+        self.size, self.rank, self.comm = ndev, rank, 4711
+        self.over = threading.Event()
+        self.count = itertools.count()
+        self.factors: dict[int, Any] = {}
+        self.device = self.owner.here()
+        self.owner.contexts.add(self.device)
+        self.lock = threading.RLock()
+        self.job: Job | None = None
+        #: How many operations are on their stream.
+        self.running = 0
+        self.freed = False
+        self.refused_gpu = self.owner.fabric.refuse_shared_gpus and ndev > 1
+        self.owner.log.append(("commInitRank", ndev, rank, self.device))
+        self.owner.refuse("commInitRank")
+        self._refuse("commInitRank")
+        with self.owner.fabric.lock:
+            self.world = self.owner.fabric.worlds[commId]
+        self.give(Job([self], [(self, "here", rank)], lambda: None))
+
+    def wanted(self, key: Any) -> int:
+        """Return how many have to come for a connection."""
+        return 2 if key[0] == "connect" and len(key) == 3 else self.size
+
+    def give(self, job: Job) -> None:
+        """Begin a job, and wait for it if the environment has calls block."""
+        self.job = job
+        if self.owner.fabric.blocking:
+            while self.job is not None and not self.over.is_set():
+                self.step()
+                time.sleep(0.001)
+            if self.over.is_set():
+                raise NcclError(3, "aborted")
+
+    def step(self) -> None:
+        with self.lock:
+            if self.job is not None:
+                self.job.step()
+
+    def use(self, name: str) -> None:
+        """Begin a call: not while the last one is being done, and never after the end."""
+        if self.freed:
+            self.owner.fabric.crimes.append(f"{name} on a communicator that has been freed")
+        if self.job is not None:
+            self.owner.local.broken = True
+            raise NcclError(4, "Attempt to use communicator before the previous operation returned ncclSuccess")
+
+    def scaling(self, factor: Any) -> int:
+        """Make an op that multiplies by a factor before it sums."""
+        self.factors[number := 5 + len(self.factors)] = factor
+        return number
+
+    def abort(self) -> None:
+        self.owner.log.append(("abort", self.owner.here()))
+        self.owner.refuse("abort")
+        self._end()
+
+    def finalize(self) -> None:
+        self.owner.log.append(("finalize", self.owner.here()))
+        self.use("finalize")
+        self.owner.refuse("finalize")
+        job = Job([self], [], lambda: None)
+        job.connected = lambda: self.running == 0  # type: ignore[method-assign]
+        self.give(job)
+
+    def destroy(self) -> None:
+        self.owner.log.append(("destroy", self.owner.here()))
+        self.use("destroy")
+        with self.owner.fabric.lock:
+            self.owner.fabric.lock.wait_for(lambda: self.running == 0, _PATIENCE_S)
+        self._end()
+
+    def _refuse(self, name: str) -> None:
+        """Fail if this call is to fail on this device, and with it the group that it is in."""
+        status = self.owner.fails.get(name, 4 if (name, self.device) in self.owner.refused else 0)
+        if status:
+            self.owner.local.broken = True
+            raise NcclError(status, f"{name} on device {self.device}")
+
+    def _end(self) -> None:
+        if self.freed:
+            self.owner.fabric.crimes.append("a communicator was freed twice")
+        self.freed = True
+        self.over.set()
+        with self.owner.fabric.lock:
+            self.owner.fabric.lock.notify_all()
+
+    def check_async_error(self) -> bool:
+        if self.freed:
+            self.owner.fabric.crimes.append("a question about a communicator that has been freed")
+        self.owner.refuse("async")
+        if self.owner.async_error is not None:
+            raise self.owner.async_error
+        if self.refused_gpu:
+            raise NcclError(5, "invalid usage (run with NCCL_DEBUG=WARN for details)")
+        self.step()
+        return self.job is not None
+
+    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
+        self._call("allReduce", stream, count, datatype, op, sendbuf, recvbuf)
+
+    def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
+        self._call("reduce", stream, count, datatype, op, sendbuf, recvbuf, root)
+
+    def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
+        self._call("broadcast", stream, count, datatype, 0, sendbuff, recvbuff, root)
+
+    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:
+        self._call("allGather", stream, count, datatype, 0, sendbuf, recvbuf)
+
+    def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:
+        self._call("reduceScatter", stream, recvcount, datatype, op, sendbuf, recvbuf)
+
+    def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        self._call("send", stream, count, datatype, 0, sendbuf, 0, peer)
+
+    def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        self._call("recv", stream, count, datatype, 0, 0, recvbuf, peer)
+
+    def _call(self, name: str, stream: int, count: int, datatype: int, *rest: int) -> None:
+        owner = self.owner
+        owner.log.append((name, count, datatype, *rest))
+        self.use(name)
+        self._refuse(name)
+        assert owner.streams[stream].device == self.device, "a stream of another device"
+        operation = (self, name, stream, count, datatype, rest)
+        groups = getattr(owner.local, "group", None)
+        if groups:
+            groups[-1].append(operation)
+        else:
+            begin(owner, [operation])
 
 
 def meet(comms: list[Communicator]) -> None:
@@ -335,11 +808,6 @@ def meet(comms: list[Communicator]) -> None:
             assert here, "a rank did not come"
 
 
-def work_off(tasks: queue.SimpleQueue[Any]) -> None:
-    while (task := tasks.get()) is not None:
-        task()
-
-
 def launch(owner: Rank, operations: list[Any]) -> None:
     """Put the operations of one group on their streams: all of a stream as one task, sends before receives."""
     by_stream = defaultdict(list)
@@ -347,10 +815,27 @@ def launch(owner: Rank, operations: list[Any]) -> None:
         by_stream[operation[2]].append(operation)
     for stream, ours in by_stream.items():
         ours.sort(key=lambda operation: operation[1] == "recv")
-        owner.streams[stream].put(lambda ours=ours: [run(operation) for operation in ours])
+        replayed = owner.streams[stream].graph is not None
+        for operation in ours if not replayed else ():
+            counted(operation[0], 1)
+        what = move if replayed else run
+        owner.streams[stream].put(lambda ours=ours, what=what: [what(operation) for operation in ours])
+
+
+def counted(comm: Communicator, more: int) -> None:
+    with comm.owner.fabric.lock:
+        comm.running += more
+        comm.owner.fabric.lock.notify_all()
 
 
 def run(operation: Any) -> None:
+    try:
+        move(operation)
+    finally:
+        counted(operation[0], -1)
+
+
+def move(operation: Any) -> None:
     comm, name, _, count, datatype, rest = operation
     fabric, world = comm.owner.fabric, comm.world
     nbytes = count * SIZES[datatype]
