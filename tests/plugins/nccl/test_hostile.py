@@ -1,4 +1,4 @@
-"""What the plugin makes of a CUDA and an NCCL that do the worst that they may: nothing is late, and nothing is blamed on others."""
+"""What becomes of a CUDA and an NCCL that do the worst that they may: nothing is late, nobody blamed for another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ranks import PATIENCE_S, Fabric, Member, world
 
 from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
+from rankwise.errors import DistError, GroupAbortedError
 from rankwise.store import HashStore
 from rankwise_nccl.library.binding import NAMES
 
@@ -139,12 +139,9 @@ def test_an_abort_of_the_peer_reaches_a_call_that_waits_within_nccl(name: str, p
 def test_an_error_of_cuda_is_raised_on_its_rank_and_told_to_the_other(name: str, phase: str) -> None:
     def body(me: Member) -> tuple[str, str]:
         prepared(me, CALLS[name], phase)
-        if me.rank == 1:
-            me.double.fails["eventQuery"] = 700
-        work = CALLS[name](me, T)  # both make it: it is not for want of a peer that it fails
-        if me.rank == 0:
-            me.double.fails["eventQuery"] = 600  # here the device never gets there
-        found = end_of(work.synchronize)
+        # Both make the call, so that it is not for want of a peer that it fails; on rank 0 the device never gets there.
+        me.double.fails["eventQuery"] = 700 if me.rank == 1 else 600
+        found = end_of(lambda: CALLS[name](me, T).synchronize())
         leave.wait(T)
         me.comm.shutdown()
         return found

@@ -7,7 +7,6 @@ for half the time-out of a collective says so: who has said nothing by the end i
 from __future__ import annotations
 
 import contextlib
-
 from collections.abc import Sequence
 
 from rankwise.backends import Store
@@ -47,7 +46,7 @@ class Notices:
                 store.append(_WAITING, f"{self._me} {number}\n")
 
     def missing(self, ranks: Sequence[int], number: int) -> list[int] | None:
-        """Return those of some ranks that have not told to wait in a collective or a later one; None if nobody knows."""
+        """Return those of some ranks that have not told to wait in a collective; None if nobody knows."""
         try:
             store = self._open()
             told = store.get(_WAITING).decode() if store is not None and store.check([_WAITING]) else ""

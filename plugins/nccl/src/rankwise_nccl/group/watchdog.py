@@ -18,8 +18,8 @@ from rankwise_nccl.group.notices import Notices
 from rankwise_nccl.library.failures import translate
 from rankwise_nccl.queues.device_stream import settle_on
 from rankwise_nccl.queues.queue import CommQueue
-from rankwise_nccl.queues.works import NcclWork
 from rankwise_nccl.queues.together import together
+from rankwise_nccl.queues.works import NcclWork
 
 __all__ = ["Watchdog"]
 

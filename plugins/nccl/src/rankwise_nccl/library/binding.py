@@ -77,7 +77,7 @@ _TEXTS = ("ncclGetErrorString", "ncclGetLastError")
 
 @cache
 def load() -> Any:
-    """Return the library that is in the process already, as of two with one soname only the first is loaded; or None."""
+    """Return the library that the process has, as of two with one soname only the first is loaded; or None."""
     try:
         library = ctypes.CDLL(_SONAME)
         for name, arguments in _FUNCTIONS.items():
@@ -120,11 +120,11 @@ class Nccl:
         if status and status != BUSY:
             raise NcclError(status, self._said(status))
 
-    def groupStart(self) -> None:  # noqa: N802
+    def groupStart(self) -> None:
         """Collect what this thread calls from now on."""
         self.check(self._start())
 
-    def groupEnd(self) -> None:  # noqa: N802
+    def groupEnd(self) -> None:
         """Hand over what was collected."""
         self.check(self._end())
 
@@ -140,7 +140,7 @@ class Nccl:
         self.check(self.library.ncclGetUniqueId(ctypes.byref(made)))
         return bytes(made)
 
-    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> NcclCommunicator:  # noqa: N802, N803
+    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> NcclCommunicator:
         """Begin to make a communicator, which is busy until all members have come."""
         return NcclCommunicator(self, ndev, commId, rank)
 
@@ -159,14 +159,17 @@ class NcclCommunicator:
 
     __slots__ = ("_check", "_library", "_made", "comm")
 
-    def __init__(self, nccl: Nccl, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803
+    def __init__(self, nccl: Nccl, ndev: int, commId: bytes, rank: int) -> None:
         self._check, self._library = nccl.check, nccl.library
         config = _Config(
             *(ctypes.sizeof(_Config), _MAGIC, _CONFIG_VERSION, 0),
             *(_UNDEFINED, _UNDEFINED, _UNDEFINED, None, _UNDEFINED),
         )
-        self._made, unique = ctypes.c_void_p(), _UniqueId.from_buffer_copy(commId)  # NCCL writes there until it is done
-        status = self._library.ncclCommInitRankConfig(ctypes.byref(self._made), ndev, unique, rank, ctypes.byref(config))
+        self._made = ctypes.c_void_p()  # NCCL writes there until it is done
+        unique = _UniqueId.from_buffer_copy(commId)
+        status = self._library.ncclCommInitRankConfig(
+            ctypes.byref(self._made), ndev, unique, rank, ctypes.byref(config)
+        )
         self._check(status)
         #: The address of NCCL's own.
         self.comm: int = self._made.value or 0
@@ -182,7 +185,7 @@ class NcclCommunicator:
         return False
 
     def finalize(self) -> None:
-        """Begin to end: it is busy until all that was issued is over on all ranks, after which `destroy` blocks for none."""
+        """Begin to end: it is busy until all that was issued is over; then `destroy` blocks for nobody."""
         self._check(self._library.ncclCommFinalize(self.comm))
 
     def destroy(self) -> None:
@@ -193,7 +196,7 @@ class NcclCommunicator:
         """End all that is going on, and give it back."""
         self._check(self._library.ncclCommAbort(self.comm))
 
-    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
+    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
         """See ncclAllReduce, as those below their own."""
         self._check(self._library.ncclAllReduce(sendbuf, recvbuf, count, datatype, op, self.comm, stream))
 
@@ -205,11 +208,11 @@ class NcclCommunicator:
         """See ncclBroadcast."""
         self._check(self._library.ncclBroadcast(sendbuff, recvbuff, count, datatype, root, self.comm, stream))
 
-    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
+    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:
         """See ncclAllGather."""
         self._check(self._library.ncclAllGather(sendbuf, recvbuf, count, datatype, self.comm, stream))
 
-    def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
+    def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:
         """See ncclReduceScatter."""
         self._check(self._library.ncclReduceScatter(sendbuf, recvbuf, recvcount, datatype, op, self.comm, stream))
 

@@ -35,7 +35,7 @@ def premultiplied(comm: Any, factor: Any, dtype: np.dtype[Any], datatype: int) -
     """
     library = _library()
     if library is None:
-        raise DistBackendError(f"there is no ncclRedOpCreatePreMulSum: it came with NCCL 2.11")
+        raise DistBackendError("there is no ncclRedOpCreatePreMulSum: it came with NCCL 2.11")
     scalar = np.asarray(factor, dtype).reshape(1)
     op = ctypes.c_int()
     status = library.ncclRedOpCreatePreMulSum(

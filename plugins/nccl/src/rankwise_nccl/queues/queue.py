@@ -126,7 +126,7 @@ class CommQueue(DeviceStream):
         work.call(self.comm, self.address)
 
     def is_busy(self, work: NcclWork) -> bool:
-        """Tell whether NCCL has yet to take what it was given, of which `work` is one; raise what ended it meanwhile."""
+        """Tell whether NCCL has yet to take `work` and what was given with it; raise what ended it meanwhile."""
         if work.ended and work.failure is not None:
             raise anew(work.failure)
         with self.within:
