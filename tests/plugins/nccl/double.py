@@ -13,6 +13,7 @@ It is as hostile as the real ones may be:
 - to destroy a communicator waits for all that is pending on it;
 - events never raise: a query returns a status;
 - a query makes captures invalid, unless the thread is relaxed;
+- a send is over when it has been received, however short it is;
 - what a stream does comes late now and then, so that streams finish in any order;
 - each call of both libraries can be made to fail with each status (`Rank.fails`).
 """
@@ -402,6 +403,8 @@ class Communicator:
         self.job: Job | None = None
         #: How many operations are on their stream.
         self.running = 0
+        #: How many of them use memory.
+        self.inside = 0
         self.freed = False
         self.refused_gpu = self.owner.fabric.refuse_shared_gpus and ndev > 1
         self.owner.log.append(("commInitRank", ndev, rank, self.device))
@@ -474,9 +477,10 @@ class Communicator:
         if self.freed:
             self.owner.fabric.crimes.append("a communicator was freed twice")
         self.freed = True
-        self.over.set()
         with self.owner.fabric.lock:
+            self.over.set()
             self.owner.fabric.lock.notify_all()
+            self.owner.fabric.lock.wait_for(lambda: not self.inside, _PATIENCE_S)
 
     def check_async_error(self) -> bool:
         if self.freed:
@@ -541,8 +545,7 @@ def launch(owner: Rank, operations: list[Any]) -> None:
         replayed = owner.streams[stream].graph is not None
         for operation in ours if not replayed else ():
             counted(operation[0], 1)
-        what = move if replayed else run
-        owner.streams[stream].put(lambda ours=ours, what=what: [what(operation) for operation in ours])
+        owner.streams[stream].put(lambda ours=ours, replayed=replayed: run(ours, replayed))
 
 
 def counted(comm: Communicator, more: int) -> None:
@@ -551,35 +554,59 @@ def counted(comm: Communicator, more: int) -> None:
         comm.owner.fabric.lock.notify_all()
 
 
-def run(operation: Any) -> None:
+def run(operations: list[Any], replayed: bool) -> None:
+    """Do what a group asks of one stream; a send is over when it has been received."""
     try:
-        move(operation)
+        for comm, taken in [(operation[0], begun(operation)) for operation in operations]:
+            with comm.owner.fabric.lock:
+                comm.owner.fabric.lock.wait_for(lambda: taken() or comm.over.is_set(), _PATIENCE_S)  # noqa: B023
     finally:
-        counted(operation[0], -1)
+        for operation in operations if not replayed else ():
+            counted(operation[0], -1)
 
 
-def move(operation: Any) -> None:
+def begun(operation: Any) -> Any:
+    """Do one operation, of which an abort waits for the end, unless that has been before."""
+    comm = operation[0]
+    with comm.owner.fabric.lock:
+        if comm.over.is_set():
+            return lambda: True
+        comm.inside += 1
+    try:
+        return move(operation)
+    finally:
+        with comm.owner.fabric.lock:
+            comm.inside -= 1
+            comm.owner.fabric.lock.notify_all()
+
+
+def move(operation: Any) -> Any:
+    """Do one operation, and return what tells whether it is over."""
     comm, name, _, count, datatype, rest = operation
     fabric, world = comm.owner.fabric, comm.world
     nbytes = count * SIZES[datatype]
     if name == "send":
         with fabric.lock:
-            world.setdefault(("mail", comm.rank, rest[3]), deque()).append(ctypes.string_at(rest[1], nbytes))
+            box = world.setdefault(("mail", comm.rank, rest[3]), deque())
+            letter = [ctypes.string_at(rest[1], nbytes)]
+            box.append(letter)
             fabric.lock.notify_all()
-        return
+        return lambda: not letter
     if name == "recv":
         with fabric.lock:
             box = world.setdefault(("mail", rest[3], comm.rank), deque())
             fabric.lock.wait_for(lambda: box or comm.over.is_set(), _PATIENCE_S)
             if not box:
-                return
-            data = box.popleft()
+                return bool
+            data = box.popleft().pop()
+            fabric.lock.notify_all()
         if len(data) != nbytes:  # NCCL does not compare them, and need never end
             comm.over.wait(_PATIENCE_S)
-            return
-        ctypes.memmove(rest[2], data, nbytes)
-        return
+        else:
+            ctypes.memmove(rest[2], data, nbytes)
+        return lambda: True
     collective(comm, name, count, datatype, rest)
+    return lambda: True
 
 
 def collective(comm: Communicator, name: str, count: int, datatype: int, rest: Any) -> None:

@@ -29,8 +29,8 @@ def arrays(me: Member) -> list[Any]:
     return [me.array([1.0]) for _ in range(me.size)]
 
 
-def at_root(me: Member, root: int) -> list[Any] | None:
-    return arrays(me) if me.rank == root else None
+def at_root(me: Member) -> list[Any] | None:
+    return arrays(me) if me.rank == 0 else None
 
 
 def batch(me: Member, timeout_s: float) -> Any:
@@ -53,9 +53,8 @@ CALLS: dict[str, Begin] = {
     "broadcast": collective("broadcast", lambda me: {"root": 0}),
     "reduce": collective("reduce", lambda me: {"reduce_op": SUM, "root": 0}),
     "all_gather": collective("all_gather", lambda me: {"outs": arrays(me)}),
-    "gather": collective("gather", lambda me: {"root": 0, "outs": at_root(me, 0)}),
-    # NCCL may take what a root sends before anyone receives it, so rank 0 is none.
-    "scatter": collective("scatter", lambda me: {"root": 1, "ins": at_root(me, 1)}),
+    "gather": collective("gather", lambda me: {"root": 0, "outs": at_root(me)}),
+    "scatter": collective("scatter", lambda me: {"root": 0, "ins": at_root(me)}),
     "reduce_scatter": collective("reduce_scatter", lambda me: {"reduce_op": SUM, "ins": arrays(me)}),
     "all_to_all": collective("all_to_all", lambda me: {"ins": arrays(me), "outs": arrays(me)}),
     "barrier": lambda me, timeout_s: me.comm.run(Call("barrier"), timeout_s, True),

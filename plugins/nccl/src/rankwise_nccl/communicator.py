@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
 from rankwise.backends import (
@@ -378,11 +378,17 @@ class NcclCommunicator(Communicator):
             self._watchdog.look()
             self._put_at_once(works)
         except Exception as error:
-            raise self._broken(works, error) from error
-        finally:
-            for work in works:
-                work.queue.entering.remove(work)
+            failure = self._broken(works, error)
+            if self.failure is None:
+                self._has_entered(works)
+            raise failure from error  # the queue keeps the works, as NCCL may use their memory until it is aborted
+        self._has_entered(works)
         self._catch_up(works)
+
+    def _has_entered(self, works: list[NcclWork]) -> None:
+        for work in works:
+            with suppress(ValueError):  # an abort has cleared it
+                work.queue.entering.remove(work)
 
     def _broken(self, works: list[NcclWork], error: Exception) -> DistError:
         """End works with what CUDA or NCCL has met, and return what all ranks raise for it."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,9 @@ CUT_OFF = "cut off"
 
 #: What a part without time has found.
 NOTHING: dict[str, Any] = {"status": CUT_OFF, "passed": 0, "failed": [], "skipped": {}}
+
+#: Whether what makes arrays of the narrow dtypes is missing, as images for GPUs have no ml_dtypes.
+WITHOUT_NARROW = find_spec("ml_dtypes") is None
 
 #: How long all of it may take.
 LIMIT_S = float(os.environ.get("RANKWISE_GPU_LIMIT_S", "480"))
@@ -158,6 +162,8 @@ def conformance(directory: Path, backend: str, more: Sequence[str]) -> list[str]
     import rankwise_testing.suite as suite
 
     env = [word for name, value in SHARED.items() for word in ("--env", f"{name}={value}")]
+    if WITHOUT_NARROW and "-k" not in more:
+        more = ["-k", "not float8 and not bfloat16 and not float4 and not float6 and not int4 and not int2", *more]
     settings = Path(suite.__file__).with_name("pytest.ini")
     return [
         *("-c", str(settings), "-p", "rankwise_testing.suite.plugin", "--pyargs", "rankwise_testing.suite"),
@@ -220,6 +226,8 @@ def machine() -> dict[str, Any]:
 def not_tested(runs: dict[str, Any]) -> dict[str, str]:
     """Return what could not be tested, and why."""
     reasons = {name: why for run in runs.values() for name, why in run["skipped"].items()}
+    if WITHOUT_NARROW:
+        reasons["bfloat16 and float8"] = "ml_dtypes is not installed"
     reasons["speed between GPUs"] = "the ranks share one GPU and talk over sockets"
     reasons["NVLink, PCIe peer access and InfiniBand"] = "they need several GPUs, or several machines"
     return reasons

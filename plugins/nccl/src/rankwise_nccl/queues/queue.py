@@ -32,6 +32,9 @@ __all__ = ["CommQueue", "issue"]
 #: makes communicators block, is freed by the abort itself.
 _HANDOVER_S = 0.02
 
+#: How long a stream may take for what it had to do behind what was aborted, such as copies.
+_THROUGH_S = 0.5
+
 
 class CommQueue(DeviceStream):
     """One communicator with its stream.
@@ -60,7 +63,8 @@ class CommQueue(DeviceStream):
         super().__init__(api, device)
         self.name, self.flush = name, flush
         self.comm: Any = None
-        #: Works that a thread is about to hand over, or is handing over.
+        #: Works that a thread is about to hand over, or is handing over; those of which that has failed stay until the
+        #: abort.
         self.entering: deque[NcclWork] = deque()
         #: Issued works that the device has not been seen to be done with, oldest first.
         self.pending: deque[NcclWork] = deque()
@@ -199,8 +203,9 @@ class CommQueue(DeviceStream):
         if comm is not None:
             settle_on(self.api, self.device)
             comm.abort()
-        for held_works in (self.pending, self.queued, self.unmatched):
-            held_works.clear()
+        if comm is None or self._is_through():
+            for held_works in (self.pending, self.entering, self.queued, self.unmatched):
+                held_works.clear()
 
     def destroy(self, deadline: Deadline) -> bool:
         """Give the NCCL communicator back, on a thread of its own; tell whether the peers let it go in time.
@@ -222,6 +227,15 @@ class CommQueue(DeviceStream):
             return True
         comm.abort()
         return False
+
+    def _is_through(self) -> bool:
+        """Tell whether the stream has come to its end soon, so that the memory of what has failed is in use no more."""
+        try:
+            mark = self._new_event(disable_timing=True)
+            mark.record(self.stream)
+            return settled(lambda: not self.has_happened(mark), Deadline(_THROUGH_S).expired)
+        except Exception:  # this CUDA does nothing more
+            return True
 
     # ------------------------------------------------------------------ the start
 
