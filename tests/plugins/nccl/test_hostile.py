@@ -251,7 +251,7 @@ def test_no_context_is_made_on_the_gpu_of_another_rank() -> None:
 
 def test_closing_does_not_wait_for_a_message_that_never_comes() -> None:
     def body(me: Member) -> float:
-        started(me)
+        prepared(me, CALLS["batch"], "warm")
         me.comm.irecv(me.array([0.0]), 1 - me.rank, 0)
         meet.wait(T)
         began = time.monotonic()
