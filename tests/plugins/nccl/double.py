@@ -1,8 +1,21 @@
-"""A double of the few entry points of CuPy that the plugin uses. It records them, and does what they do on the host.
+"""A double of the few entry points of CuPy and NCCL that the plugin uses: it does on the host what they do.
 
-Each stream is a thread that does what is put on it in order, so that wrong orders show as wrong data. NCCL's calls
-meet those of the other ranks, which are threads of the same process. `test_signatures.py` compares the double with
-CuPy itself.
+Calls are recorded. Each stream is a thread that does what is put on it in order, so that wrong orders show as wrong
+data. NCCL's calls meet those of the other ranks, which are threads of the same process. `test_signatures.py` compares
+the double with CuPy and with the plugin's binding.
+
+It is as hostile as the real ones may be:
+
+- a communicator is busy after each call, at least once when it is asked, and within the first call of each kind until
+  the peers have made it too; to use it meanwhile, or after its end, is an error;
+- with `Fabric.blocking` such calls block instead, as NCCL_COMM_BLOCKING=1 has them do;
+- threads begin on device 0, and what chooses or uses a device makes a context there (`Rank.contexts`);
+- to destroy a communicator waits for all that is pending on it;
+- events never raise: a query returns a status;
+- a query makes captures invalid, unless the thread is relaxed;
+- a send is over when it has been received, however short it is;
+- what a stream does comes late now and then, so that streams finish in any order;
+- each call of both libraries can be made to fail with each status (`Rank.fails`).
 """
 
 from __future__ import annotations
@@ -10,7 +23,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import queue
+import random
 import threading
+import time
 import types
 import weakref
 from collections import defaultdict, deque
@@ -19,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from rankwise_nccl.library.api import Api
+from rankwise_nccl.library.binding import NcclError
 from rankwise_nccl.library.datatypes import TYPES
 
 try:
@@ -53,6 +69,11 @@ class Fabric:
         self.ids = itertools.count()
         self.worlds: dict[bytes, dict[Any, Any]] = defaultdict(dict)
         self.refuse_shared_gpus = False
+        #: Whether calls block, and not only say that they are not done.
+        self.blocking = False
+        #: What no program may do, and some rank has done.
+        self.crimes: list[str] = []
+        self.late = random.Random(0)
 
 
 class Rank:
@@ -64,14 +85,22 @@ class Rank:
         self.device = device
         self.numbers = itertools.count(100)
         self.default: dict[int, Any] = {}
+        self.events: Any = weakref.WeakValueDictionary()
         self.streams: Any = weakref.WeakValueDictionary()
         self.local = threading.local()
+        self.local.device = device  # as the program has chosen
+        #: Devices on which the process has a context.
+        self.contexts = {device}
+        #: The graph that is being captured.
+        self.graph: Graph | None = None
+        #: Which calls fail, and with which status of their library.
+        self.fails: dict[str, int] = {}
         #: Whether streams capture a graph, or the devices whose streams do; default streams never do.
         self.capturing: bool | set[int] = False
         #: Names of NCCL's calls that fail, and on which device.
         self.refused: set[tuple[str, int]] = set()
         self.async_error: Exception | None = None
-        self.api = Api(types.SimpleNamespace(empty=self.empty), self._cuda(), self._nccl())
+        self.api = Api(types.SimpleNamespace(empty=self.empty), self._cuda(), self._nccl(), self.relax)
 
     def names(self) -> list[str]:
         """Return the names of the calls so far."""
@@ -82,7 +111,31 @@ class Rank:
         return Array(np.empty(shape, dtype), self.current())
 
     def current(self) -> int:
-        return getattr(self.local, "device", self.device)
+        return getattr(self.local, "device", 0)
+
+    def choose(self, device: int) -> None:
+        """Make a device the current one, which makes a context there."""
+        self.local.device = device
+        self.contexts.add(device)
+
+    def relax(self) -> None:
+        self.local.relaxed = True
+
+    def used(self, name: str) -> None:
+        """Note a call of CUDA that makes a context on the current device; fail if it is to."""
+        self.contexts.add(self.here())
+        if name in self.fails:
+            raise CUDARuntimeError(self.fails[name])
+
+    def query(self, event: int) -> int:
+        """Return what CUDA says of an event; it raises nothing."""
+        self.contexts.add(self.here())
+        if self.graph is not None and not getattr(self.local, "relaxed", False):
+            self.graph.valid = False
+            return 900
+        if "eventQuery" in self.fails:
+            return self.fails["eventQuery"]
+        return 0 if self.events[event].happened.is_set() else 600
 
     def here(self) -> int:
         """Return the current device, as the plugin asks for it."""
@@ -103,12 +156,20 @@ class Rank:
 
     def copy(self, dst: int, src: int, size: int, kind: int, stream: int) -> None:
         self.log.append(("memcpyAsync", size))
+        self.used("memcpyAsync")
         self.streams[stream].put(lambda: ctypes.memmove(dst, src, size))
+
+    def refuse(self, name: str) -> None:
+        """Fail if this call of NCCL is to."""
+        if name in self.fails:
+            raise NcclError(self.fails[name], "the last words of NCCL")
 
     def _cuda(self) -> Any:
         runtime = types.SimpleNamespace(
             getDevice=self.current,
             memcpyAsync=self.copy,
+            eventQuery=self.query,
+            CUDARuntimeError=CUDARuntimeError,
             memcpyDeviceToDevice=3,
             deviceGetPCIBusId=lambda device: f"0000:0{device}:00.0",
         )
@@ -118,19 +179,12 @@ class Rank:
     def _nccl(self) -> Any:
         rank = self
 
-        class NcclError(RuntimeError):
-            pass
-
         class NcclCommunicator(Communicator):
             owner = rank
 
-            def __init__(self, ndev: int, commId: bytes, rank: int, config: Any = None) -> None:
-                if self.owner.fabric.refuse_shared_gpus and ndev > 1:
-                    raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage (run with NCCL_DEBUG=WARN for details)")
-                super().__init__(ndev, commId, rank)
-
         def groupStart() -> None:
             rank.log.append(("groupStart",))
+            rank.refuse("groupStart")
             if not getattr(rank.local, "group", None):
                 rank.local.broken = False
             rank.local.group = [*getattr(rank.local, "group", []), []]
@@ -142,13 +196,14 @@ class Rank:
             if outer:
                 outer[-1].extend(ops)
                 return
+            rank.refuse("groupEnd")
             if rank.local.broken:  # nothing is done of a group in which a call has failed
-                raise NcclError("NCCL_ERROR_INVALID_USAGE: the end of a group")
-            meet([op[0] for op in ops if op[1] == "commInitRank"])
-            launch(rank, [op for op in ops if op[1] != "commInitRank"])
+                raise NcclError(5, "the end of a group")
+            begin(rank, ops)
 
         def get_unique_id() -> bytes:
             rank.log.append(("get_unique_id",))
+            rank.refuse("get_unique_id")
             with rank.fabric.lock:
                 # Bytes above 127, as real ids have.
                 return (b"\xff\x80" + str(next(rank.fabric.ids)).encode()).ljust(128, b"\0")
@@ -164,22 +219,50 @@ class Rank:
         )
 
 
+class CUDARuntimeError(RuntimeError):
+    """As CuPy has it."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"cudaError{status}: CUDA says {status}")
+
+
 class Event:
     """Happens when its stream comes to it."""
 
     owner: Rank
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self.number = next(self.owner.numbers)
+        self.owner.used("Event")
+        self.number = self.ptr = next(self.owner.numbers)
+        self.owner.events[self.ptr] = self
         self.happened = threading.Event()
+        #: The graph in whose capture it was recorded last.
+        self.graph: Graph | None = None
 
     def record(self, stream: Any = None) -> None:
         self.owner.log.append(("record", self.number, stream.ptr))
-        stream.put(self.happened.set)
+        self.owner.used("record")
+        self.graph = stream.graph
+        if self.graph is None:
+            stream.put(self.happened.set)
 
     @property
     def done(self) -> bool:
-        return self.happened.is_set()
+        """What CuPy says, which is nothing but whether the status is 0."""
+        return self.owner.query(self.ptr) == 0
+
+
+class Graph:
+    """What was put on the streams of a capture, in the order in which it was put there."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+        self.valid = True
+
+    def launch(self, stream: Any) -> None:
+        for task in self.tasks:
+            stream.put(task)
 
 
 class Stream:
@@ -188,25 +271,47 @@ class Stream:
     owner: Rank
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        self.owner.used("Stream")
         self.ptr = 0 if null else next(self.owner.numbers)
         self.device = self.owner.here()
+        self.graph: Graph | None = None
         self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.owner.streams[self.ptr] = self
-        threading.Thread(target=work_off, args=(self.tasks,), daemon=True).start()
+        threading.Thread(target=work_off, args=(self.tasks, self.owner.fabric.late), daemon=True).start()
 
     def __del__(self) -> None:
-        self.tasks.put(None)
+        if hasattr(self, "tasks"):
+            self.tasks.put(None)
 
     def put(self, task: Any) -> None:
-        self.tasks.put(task)
+        if self.graph is not None:
+            self.graph.tasks.append(task)
+        else:
+            self.tasks.put(task)
 
     def wait_event(self, event: Any) -> None:
         self.owner.log.append(("wait_event", event.number, self.ptr))
-        self.put(lambda: event.happened.wait(_PATIENCE_S))
+        self.owner.used("wait_event")
+        if event.graph is not None:
+            self.graph = event.graph
+        else:
+            self.put(lambda: event.happened.wait(_PATIENCE_S))
+
+    def begin_capture(self, mode: Any = None) -> None:
+        self.graph = self.owner.graph = Graph()
+
+    def end_capture(self) -> Graph:
+        graph, self.owner.graph = self.owner.graph, None
+        for stream in list(self.owner.streams.values()):
+            stream.graph = None
+        if graph is None or not graph.valid:
+            raise CUDARuntimeError(901)
+        return graph
 
     def is_capturing(self) -> bool:
         capturing = self.owner.capturing
-        return capturing if isinstance(capturing, bool) else self.device in capturing
+        flagged = capturing if isinstance(capturing, bool) else self.device in capturing
+        return flagged or self.graph is not None
 
     def synchronize(self) -> None:
         over = threading.Event()
@@ -233,11 +338,53 @@ class Device:
 
     def __enter__(self) -> Any:
         self.before = self.owner.current()
-        self.owner.local.device = self.id
+        self.owner.choose(self.id)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.owner.local.device = self.before
+        self.owner.choose(self.before)
+
+
+class Job:
+    """What NCCL has been asked in one group, and does when all the peers that it takes have asked too."""
+
+    def __init__(self, comms: list[Communicator], keys: list[tuple[Communicator, Any, Any]], then: Any) -> None:
+        self.comms, self.keys, self.then, self.asked = comms, keys, then, False
+        for comm, key, end in keys:
+            with comm.owner.fabric.lock:
+                comm.world.setdefault(key, set()).add(end)
+                comm.owner.fabric.lock.notify_all()
+
+    def step(self) -> None:
+        """Do it, if it can be done; whoever asks first is told to ask again."""
+        asked, self.asked = self.asked, True
+        if asked and self.connected():
+            for comm in self.comms:
+                comm.job = None
+            self.then()
+
+    def connected(self) -> bool:
+        """Tell whether the peers have come; each kind of call needs that once."""
+        return all(len(comm.world[key]) >= comm.wanted(key) for comm, key, _ in self.keys)
+
+
+def begin(owner: Rank, operations: list[Any]) -> None:
+    """Begin what one group asks for."""
+    comms = list(dict.fromkeys(operation[0] for operation in operations))
+    keys = [(operation[0], *way(operation)) for operation in operations]
+    job = Job(comms, keys, lambda: launch(owner, operations))
+    for comm in comms:
+        comm.give(job)
+
+
+def way(operation: Any) -> tuple[Any, Any]:
+    """Return what an operation needs a connection for, and as whom it comes."""
+    comm, name, rest = operation[0], operation[1], operation[5]
+    if name == "send":
+        return ("connect", comm.rank, rest[3]), "sender"
+    if name == "recv":
+        return ("connect", rest[3], comm.rank), "receiver"
+    return ("connect", name), comm.rank
 
 
 class Communicator:
@@ -251,15 +398,48 @@ class Communicator:
         self.count = itertools.count()
         self.factors: dict[int, Any] = {}
         self.device = self.owner.here()
+        self.owner.contexts.add(self.device)
+        self.lock = threading.RLock()
+        self.job: Job | None = None
+        #: How many operations are on their stream.
+        self.running = 0
+        #: How many of them use memory.
+        self.inside = 0
+        self.freed = False
+        self.refused_gpu = self.owner.fabric.refuse_shared_gpus and ndev > 1
         self.owner.log.append(("commInitRank", ndev, rank, self.device))
+        self.owner.refuse("commInitRank")
         self._refuse("commInitRank")
         with self.owner.fabric.lock:
             self.world = self.owner.fabric.worlds[commId]
-        groups = getattr(self.owner.local, "group", None)
-        if groups:
-            groups[-1].append((self, "commInitRank"))
-        else:
-            meet([self])
+        self.give(Job([self], [(self, "here", rank)], lambda: None))
+
+    def wanted(self, key: Any) -> int:
+        """Return how many have to come for a connection."""
+        return 2 if key[0] == "connect" and len(key) == 3 else self.size
+
+    def give(self, job: Job) -> None:
+        """Begin a job, and wait for it if the environment has calls block."""
+        self.job = job
+        if self.owner.fabric.blocking:
+            while self.job is not None and not self.over.is_set():
+                self.step()
+                time.sleep(0.001)
+            if self.over.is_set():
+                raise NcclError(3, "aborted")
+
+    def step(self) -> None:
+        with self.lock:
+            if self.job is not None:
+                self.job.step()
+
+    def use(self, name: str) -> None:
+        """Begin a call: not while the last one is being done, and never after the end."""
+        if self.freed:
+            self.owner.fabric.crimes.append(f"{name} on a communicator that has been freed")
+        if self.job is not None:
+            self.owner.local.broken = True
+            raise NcclError(4, "Attempt to use communicator before the previous operation returned ncclSuccess")
 
     def scaling(self, factor: Any) -> int:
         """Make an op that multiplies by a factor before it sums."""
@@ -268,26 +448,50 @@ class Communicator:
 
     def abort(self) -> None:
         self.owner.log.append(("abort", self.owner.here()))
+        self.owner.refuse("abort")
         self._end()
+
+    def finalize(self) -> None:
+        self.owner.log.append(("finalize", self.owner.here()))
+        self.use("finalize")
+        self.owner.refuse("finalize")
+        job = Job([self], [], lambda: None)
+        job.connected = lambda: self.running == 0  # type: ignore[method-assign]
+        self.give(job)
 
     def destroy(self) -> None:
         self.owner.log.append(("destroy", self.owner.here()))
+        self.use("destroy")
+        with self.owner.fabric.lock:
+            self.owner.fabric.lock.wait_for(lambda: self.running == 0, _PATIENCE_S)
         self._end()
 
     def _refuse(self, name: str) -> None:
         """Fail if this call is to fail on this device, and with it the group that it is in."""
-        if (name, self.device) in self.owner.refused:
+        status = self.owner.fails.get(name, 4 if (name, self.device) in self.owner.refused else 0)
+        if status:
             self.owner.local.broken = True
-            raise self.owner.api.nccl.NcclError(f"NCCL_ERROR_INVALID_ARGUMENT: {name} on device {self.device}")
+            raise NcclError(status, f"{name} on device {self.device}")
 
     def _end(self) -> None:
-        self.over.set()
+        if self.freed:
+            self.owner.fabric.crimes.append("a communicator was freed twice")
+        self.freed = True
         with self.owner.fabric.lock:
+            self.over.set()
             self.owner.fabric.lock.notify_all()
+            self.owner.fabric.lock.wait_for(lambda: not self.inside, _PATIENCE_S)
 
-    def check_async_error(self) -> None:
+    def check_async_error(self) -> bool:
+        if self.freed:
+            self.owner.fabric.crimes.append("a question about a communicator that has been freed")
+        self.owner.refuse("async")
         if self.owner.async_error is not None:
             raise self.owner.async_error
+        if self.refused_gpu:
+            raise NcclError(5, "invalid usage (run with NCCL_DEBUG=WARN for details)")
+        self.step()
+        return self.job is not None
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
         self._call("allReduce", stream, count, datatype, op, sendbuf, recvbuf)
@@ -313,6 +517,7 @@ class Communicator:
     def _call(self, name: str, stream: int, count: int, datatype: int, *rest: int) -> None:
         owner = self.owner
         owner.log.append((name, count, datatype, *rest))
+        self.use(name)
         self._refuse(name)
         assert owner.streams[stream].device == self.device, "a stream of another device"
         operation = (self, name, stream, count, datatype, rest)
@@ -320,23 +525,13 @@ class Communicator:
         if groups:
             groups[-1].append(operation)
         else:
-            launch(owner, [operation])
+            begin(owner, [operation])
 
 
-def meet(comms: list[Communicator]) -> None:
-    """Wait for all members of the worlds of some communicators."""
-    for comm in comms:
-        with comm.owner.fabric.lock:
-            comm.world.setdefault("here", set()).add(comm.rank)
-            comm.owner.fabric.lock.notify_all()
-    for comm in comms:
-        with comm.owner.fabric.lock:
-            here = comm.owner.fabric.lock.wait_for(lambda: len(comm.world["here"]) == comm.size, _PATIENCE_S)  # noqa: B023
-            assert here, "a rank did not come"
-
-
-def work_off(tasks: queue.SimpleQueue[Any]) -> None:
+def work_off(tasks: queue.SimpleQueue[Any], late: random.Random) -> None:
     while (task := tasks.get()) is not None:
+        if late.random() < 0.1:
+            time.sleep(0.001)
         task()
 
 
@@ -347,31 +542,71 @@ def launch(owner: Rank, operations: list[Any]) -> None:
         by_stream[operation[2]].append(operation)
     for stream, ours in by_stream.items():
         ours.sort(key=lambda operation: operation[1] == "recv")
-        owner.streams[stream].put(lambda ours=ours: [run(operation) for operation in ours])
+        replayed = owner.streams[stream].graph is not None
+        for operation in ours if not replayed else ():
+            counted(operation[0], 1)
+        owner.streams[stream].put(lambda ours=ours, replayed=replayed: run(ours, replayed))
 
 
-def run(operation: Any) -> None:
+def counted(comm: Communicator, more: int) -> None:
+    with comm.owner.fabric.lock:
+        comm.running += more
+        comm.owner.fabric.lock.notify_all()
+
+
+def run(operations: list[Any], replayed: bool) -> None:
+    """Do what a group asks of one stream; a send is over when it has been received."""
+    try:
+        for comm, taken in [(operation[0], begun(operation)) for operation in operations]:
+            with comm.owner.fabric.lock:
+                comm.owner.fabric.lock.wait_for(lambda: taken() or comm.over.is_set(), _PATIENCE_S)  # noqa: B023
+    finally:
+        for operation in operations if not replayed else ():
+            counted(operation[0], -1)
+
+
+def begun(operation: Any) -> Any:
+    """Do one operation, of which an abort waits for the end, unless that has been before."""
+    comm = operation[0]
+    with comm.owner.fabric.lock:
+        if comm.over.is_set():
+            return lambda: True
+        comm.inside += 1
+    try:
+        return move(operation)
+    finally:
+        with comm.owner.fabric.lock:
+            comm.inside -= 1
+            comm.owner.fabric.lock.notify_all()
+
+
+def move(operation: Any) -> Any:
+    """Do one operation, and return what tells whether it is over."""
     comm, name, _, count, datatype, rest = operation
     fabric, world = comm.owner.fabric, comm.world
     nbytes = count * SIZES[datatype]
     if name == "send":
         with fabric.lock:
-            world.setdefault(("mail", comm.rank, rest[3]), deque()).append(ctypes.string_at(rest[1], nbytes))
+            box = world.setdefault(("mail", comm.rank, rest[3]), deque())
+            letter = [ctypes.string_at(rest[1], nbytes)]
+            box.append(letter)
             fabric.lock.notify_all()
-        return
+        return lambda: not letter
     if name == "recv":
         with fabric.lock:
             box = world.setdefault(("mail", rest[3], comm.rank), deque())
             fabric.lock.wait_for(lambda: box or comm.over.is_set(), _PATIENCE_S)
             if not box:
-                return
-            data = box.popleft()
+                return bool
+            data = box.popleft().pop()
+            fabric.lock.notify_all()
         if len(data) != nbytes:  # NCCL does not compare them, and need never end
             comm.over.wait(_PATIENCE_S)
-            return
-        ctypes.memmove(rest[2], data, nbytes)
-        return
+        else:
+            ctypes.memmove(rest[2], data, nbytes)
+        return lambda: True
     collective(comm, name, count, datatype, rest)
+    return lambda: True
 
 
 def collective(comm: Communicator, name: str, count: int, datatype: int, rest: Any) -> None:

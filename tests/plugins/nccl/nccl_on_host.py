@@ -48,7 +48,9 @@ def _made() -> Rank:
 def create(context: Context) -> Communicator:
     """Make a communicator on the double of this rank."""
     rank = rank_here()
-    communicator = NcclCommunicator(context, Api(SimpleNamespace(empty=cupy.empty), rank.api.cuda, rank.api.nccl))
+    communicator = NcclCommunicator(
+        context, Api(SimpleNamespace(empty=cupy.empty), rank.api.cuda, rank.api.nccl, rank.api.relax)
+    )
     if context.device_index is not None:
         communicator.start(context.device_index)
     return communicator

@@ -63,4 +63,5 @@ def world(size: int, body: Callable[[Member], Any], close: bool = True, **fields
     assert errors or not any(thread.is_alive() for thread in threads), "a rank hangs"
     if errors:
         raise errors[0]
+    assert not fabric.crimes
     return results

@@ -69,7 +69,7 @@ def test_an_operation_that_waits_for_the_start_names_them_too() -> None:
     me = Member(0, 2, HashStore(), Fabric(), timeout_s=T)
     work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), 0.1)
     error = error_of(work.wait)
-    assert "NCCL has not started within 0.1 s; ranks 1 have not come" in str(error)
+    assert "timed out: not done within 0.1 s, waiting for rank 1" in str(error)
     me.comm.shutdown()
 
 
@@ -110,7 +110,7 @@ def test_a_time_out_aborts_nccl_and_all_ranks_raise_the_same_error() -> None:
     first, second = world(2, body, close=False)
     assert first == second
     assert first[0] is DistTimeoutError
-    assert "all_reduce #1 on group 'test', rank 0: not done within 0.2 s" in first[1]
+    assert "all_reduce #1 on group 'test', rank 0: timed out: not done within 0.2 s, waiting for rank 1" in first[1]
 
 
 def test_an_abort_from_another_thread_ends_a_wait_here_and_at_the_peers() -> None:
@@ -161,15 +161,6 @@ def test_an_error_that_nccl_reports_later_ends_the_works_with_a_hint() -> None:
         me.comm.shutdown()
 
     world(1, body, close=False)
-
-
-def test_a_busy_nonblocking_communicator_is_no_error() -> None:
-    def body(me: Member) -> None:
-        me.comm.start(0)
-        me.double.async_error = KeyError(7)
-        me.comm.queues()[0].check()
-
-    world(1, body)
 
 
 def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator() -> None:
@@ -233,7 +224,7 @@ def test_a_message_that_nccl_refuses_ends_its_batch_and_is_the_error() -> None:
                 me.comm.irecv(into, peer, 0)
 
         text = str(error_of(begin))
-        assert "irecv(src=" in text  # and not what the end of the group says
+        assert "irecv from rank" in text  # and not what the end of the group says
         assert "which argument NCCL refuses" in text
         names = [name for name in me.double.names() if name in ("groupStart", "send", "recv", "groupEnd")]
         assert names.count("groupStart") == names.count("groupEnd")

@@ -1,8 +1,13 @@
-"""The one word about the end of a group, which all members read in the store: the first rank that fails writes it."""
+"""What the members of a group tell each other through the store, as NCCL tells nothing.
+
+The first rank that fails writes the one word about the end of the group, which all read. And a rank that has waited
+for half the time-out of a collective says so: who has said nothing by the end is who was waited for.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from rankwise.backends import Store
 from rankwise.errors import DistError
@@ -10,7 +15,7 @@ from rankwise_nccl.library.failures import from_notice, to_notice
 
 __all__ = ["Notices"]
 
-_KEY = "aborted"
+_KEY, _WAITING = "aborted", "waiting"
 
 #: The store may be gone, and an abort must not wait for it.
 _PATIENCE_S = 2.0
@@ -21,11 +26,34 @@ class Notices:
 
     Args:
         store: The group's store, or None where there is nobody to talk to.
+        me: This rank's name.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        self._source, self._store = store, store
+    def __init__(self, store: Store | None, me: int) -> None:
+        self._store, self._me = store, me
         self._cloned = False
+        #: The latest collective that this rank has said to wait in.
+        self._waiting = -1
+
+    def waits(self, number: int) -> None:
+        """Tell that this rank waits in a collective, once for each."""
+        if number <= self._waiting:
+            return
+        self._waiting = number
+        with contextlib.suppress(DistError):
+            store = self._open()
+            if store is not None:
+                store.append(_WAITING, f"{self._me} {number}\n")
+
+    def missing(self, ranks: Sequence[int], number: int) -> list[int] | None:
+        """Return those of some ranks that have not told to wait in a collective; None if nobody knows."""
+        try:
+            store = self._open()
+            told = store.get(_WAITING).decode() if store is not None and store.check([_WAITING]) else ""
+        except DistError:
+            return None
+        latest = {int(rank): int(turn) for rank, turn in map(str.split, told.splitlines())}
+        return [rank for rank in ranks if rank != self._me and latest.get(rank, -1) < number]
 
     def publish(self, error: DistError) -> DistError:
         """Tell `error`, and return the error of the rank that was first; it is this one if nobody else was."""

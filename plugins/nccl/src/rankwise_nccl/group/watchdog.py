@@ -16,16 +16,18 @@ from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_nccl.group.notices import Notices
 from rankwise_nccl.library.failures import translate
+from rankwise_nccl.queues.device_stream import settle_on
 from rankwise_nccl.queues.queue import CommQueue
 from rankwise_nccl.queues.together import together
+from rankwise_nccl.queues.works import NcclWork
 
 __all__ = ["Watchdog"]
 
 #: How often the device is looked at: soon after it was given something, later less often.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5e-3, 20e-3
 
-#: How often NCCL is asked for errors, and the store for notices of the peers.
-_INSPECTION_S = 0.2
+#: How often NCCL is asked for errors, and the store for notices of the peers, while there is something to wait for.
+_INSPECTION_S = 0.04
 
 
 class _Group(Protocol):
@@ -68,13 +70,13 @@ class Watchdog:
         group: The communicator that it looks after.
         notices: Where peers learn of failures.
         name: The thread's name.
-        absent: Tells who has not come to a queue that is starting.
+        whom: Tells which ranks a work waits for.
     """
 
     def __init__(
-        self, group: _Group, notices: Notices, name: str, absent: Callable[[CommQueue], Sequence[int]]
+        self, group: _Group, notices: Notices, name: str, whom: Callable[[NcclWork], Sequence[int] | None]
     ) -> None:
-        self._group, self._notices, self._name, self._absent = group, notices, name, absent
+        self._group, self._notices, self._name, self._whom = group, notices, name, whom
         self._wake = _Bell()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -83,6 +85,7 @@ class Watchdog:
         self._error: DistError | None = None
         self._told = False
         self._inspected = 0.0
+        self._settled = False
 
     def look(self) -> None:
         """Begin to look: something has been issued."""
@@ -144,14 +147,23 @@ class Watchdog:
     def _round(self) -> bool:
         swept = False
         for queue in self._group.queues():
+            self._settle_on(queue)
             swept |= queue.sweep()
             for work in queue.works():
-                if work.deadline.expired() and not work.poll():
-                    raise self._late(queue, work.title, work.deadline.timeout_s)
+                if work.number is not None and work.deadline.remaining() < work.deadline.timeout_s / 2:
+                    self._notices.waits(work.number)
+                if work.deadline.expired() and not work.ask():
+                    raise self._late(work)
         if monotonic() - self._inspected > _INSPECTION_S:
             self._inspect()
             self._inspected = monotonic()
         return swept
+
+    def _settle_on(self, queue: CommQueue) -> None:
+        """Choose a device before the first question: this thread begins with one that may be no business of ours."""
+        if not self._settled:
+            self._settled = True
+            settle_on(queue.api, queue.device)
 
     def _inspect(self) -> None:
         for queue in self._group.queues():
@@ -161,15 +173,15 @@ class Watchdog:
             self._told = True
             raise heard
 
-    def _late(self, queue: CommQueue, title: str, timeout_s: float) -> DistTimeoutError:
-        if queue.comm is not None:
-            return self._group.timed_out(
-                f"{title}: not done within {timeout_s:g} s; perhaps not all ranks have called it, or not with the same "
-                "sizes"
-            )
-        absent = self._absent(queue)
-        who = f"ranks {', '.join(map(str, absent))} have not come" if absent else "all ranks have come"
-        return self._group.timed_out(f"{title}: NCCL has not started within {timeout_s:g} s; {who}", absent)
+    def _late(self, work: NcclWork) -> DistTimeoutError:
+        missing = self._whom(work)
+        text = f"{work.title}: timed out: not done within {work.deadline.timeout_s:g} s"
+        if missing:
+            return self._group.timed_out(f"{text}, waiting for {_named(missing)}", missing)
+        if work.queue.comm is None:
+            return self._group.timed_out(f"{text}: NCCL has not started")
+        known = ", though all ranks have called it; perhaps not with the same sizes"
+        return self._group.timed_out(text if missing is None else text + known)
 
     def _fail(self, error: DistError) -> None:
         """Fail the group with what all ranks fail with: the error of the rank that was first to tell."""
@@ -184,10 +196,14 @@ class Watchdog:
         """Tell the threads that wait here, then the peers, then NCCL."""
         for queue in self._group.queues():
             for work in queue.works():
-                if not work.poll():  # what the device has done stays done, also if the group fails later
+                if not work.look():  # what the device has done stays done, also if the group fails later
                     work.end(error)
         if not self._told:
             self._told = True
             self._notices.publish(error)
         # At the same time: an abort that waits for the peers' must not keep the other queues from being aborted.
         together((queue.name, queue.abort) for queue in self._group.queues())
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

@@ -14,7 +14,7 @@ from rankwise.errors import (
     UnsupportedOperationError,
 )
 
-__all__ = ["HINTS", "from_notice", "is_in_progress", "to_notice", "translate"]
+__all__ = ["HINTS", "from_notice", "to_notice", "translate"]
 
 #: What to do about each result of NCCL, by the word that CuPy's message has for it.
 HINTS = {
@@ -24,11 +24,9 @@ HINTS = {
     "INTERNAL_ERROR": "an error within NCCL, or memory that was overwritten; run with NCCL_DEBUG=INFO",
     "INVALID_ARGUMENT": "run with NCCL_DEBUG=WARN to see which argument NCCL refuses",
     "INVALID_USAGE": "run with NCCL_DEBUG=WARN to see which rule of NCCL was broken",
+    "NCCL_ERROR_TIMEOUT": "NCCL has waited for a peer for too long; run with NCCL_DEBUG=INFO",
     "REMOTE_ERROR": "a peer has ended, or the network to it has failed; look at the first rank that failed",
 }
-
-#: ncclInProgress; CuPy's error class has no name for it and raises KeyError in its place.
-_IN_PROGRESS = 7
 
 _CLASSES: dict[str, type[DistError]] = {
     kind.__name__: kind
@@ -44,11 +42,6 @@ def translate(error: BaseException, what: str) -> DistError:
     hint = next((hint for word, hint in HINTS.items() if word in text), "")
     kind = UnsupportedOperationError if "StreamCapture" in text else DistBackendError
     return kind(f"{what}: {type(error).__name__}: {text}" + (f"; {hint}" if hint else ""))
-
-
-def is_in_progress(error: BaseException) -> bool:
-    """Tell whether CuPy tried to say that a nonblocking communicator is still busy."""
-    return isinstance(error, KeyError) and error.args == (_IN_PROGRESS,)
 
 
 def to_notice(error: DistError) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context
+from rankwise.backends import Context, Deadline
 from rankwise.errors import DistError
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.library.datatypes import BYTE
@@ -23,6 +23,9 @@ __all__ = ["CommQueues"]
 
 #: Giving NCCL back takes a moment; one that has not done so by then is left to a thread that ends with the process.
 _DESTROY_S = 30.0
+
+#: How long an abort of what the peers do not let go may take.
+_ABORT_S = 1.0
 
 
 class _Key(NamedTuple):
@@ -81,7 +84,15 @@ class CommQueues:
 
     def destroy(self) -> list[str]:
         """Give all queues back, all at the same time, as each waits for its peers; return those that took too long."""
-        return together(((queue.name, queue.destroy) for queue in self.all()), min(_DESTROY_S, self._context.timeout_s))
+        deadline = Deadline(min(_DESTROY_S, self._context.timeout_s))
+        late: list[str] = []
+
+        def destroy(queue: CommQueue) -> None:
+            if not queue.destroy(deadline):
+                late.append(queue.name)
+
+        stuck = together([(queue.name, partial(destroy, queue)) for queue in self.all()], deadline.timeout_s + _ABORT_S)
+        return [*stuck, *late]
 
     def _make(self, key: _Key) -> CommQueue:
         with self._lock:

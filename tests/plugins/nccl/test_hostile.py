@@ -1,0 +1,284 @@
+"""What becomes of a CUDA and an NCCL that do the worst that they may: nothing is late, nobody blamed for another."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+from ranks import PATIENCE_S, Fabric, Member, world
+
+from rankwise.backends import Call
+from rankwise.basics.reduce_op import ReduceOp
+from rankwise.errors import DistError, GroupAbortedError
+from rankwise.store import HashStore
+from rankwise_nccl.library.binding import NAMES
+
+#: A deadline of the calls, and how much later an error may come.
+SOON_S, LEEWAY_S = 0.3, 0.1
+
+T = PATIENCE_S
+SUM = ReduceOp.SUM
+
+
+def arrays(me: Member) -> list[Any]:
+    return [me.array([1.0]) for _ in range(me.size)]
+
+
+def at_root(me: Member) -> list[Any] | None:
+    return arrays(me) if me.rank == 0 else None
+
+
+def batch(me: Member, timeout_s: float) -> Any:
+    peer = 1 - me.rank
+    with me.comm.batch():
+        works = [me.comm.isend(me.array([1.0]), peer, 0), me.comm.irecv(me.array([1.0]), peer, 0)]
+    return works[1]
+
+
+Begin = Callable[[Member, float], Any]
+
+
+def collective(op: str, make: Callable[[Member], dict[str, Any]]) -> Begin:
+    return lambda me, timeout_s: me.comm.run(Call(op, me.array([1.0]), **make(me)), timeout_s, True)
+
+
+#: All that is begun, each for a pair of ranks.
+CALLS: dict[str, Begin] = {
+    "all_reduce": collective("all_reduce", lambda me: {"reduce_op": SUM}),
+    "broadcast": collective("broadcast", lambda me: {"root": 0}),
+    "reduce": collective("reduce", lambda me: {"reduce_op": SUM, "root": 0}),
+    "all_gather": collective("all_gather", lambda me: {"outs": arrays(me)}),
+    "gather": collective("gather", lambda me: {"root": 0, "outs": at_root(me)}),
+    "scatter": collective("scatter", lambda me: {"root": 0, "ins": at_root(me)}),
+    "reduce_scatter": collective("reduce_scatter", lambda me: {"reduce_op": SUM, "ins": arrays(me)}),
+    "all_to_all": collective("all_to_all", lambda me: {"ins": arrays(me), "outs": arrays(me)}),
+    "barrier": lambda me, timeout_s: me.comm.run(Call("barrier"), timeout_s, True),
+    "batch": batch,
+}
+
+
+def end_of(call: Callable[[], Any]) -> tuple[str, str]:
+    """Return type and words of the error that a call ends with."""
+    with pytest.raises(DistError) as caught:
+        call()
+    return type(caught.value).__name__, str(caught.value)
+
+
+def started(me: Member) -> None:
+    """Start the group, so that nothing is left to wait for but what NCCL does within a first call."""
+    me.comm.start(me.rank)
+
+
+def prepared(me: Member, begin: Begin, phase: str) -> None:
+    started(me)
+    if phase == "warm":
+        begin(me, T).synchronize()
+
+
+def fail_both(begin: Begin, phase: str, fail: Callable[[Member], Any], fabric: Fabric) -> list[tuple[str, str, float]]:
+    """Have rank 0 begin what rank 1 never does, and return how that ends on both, and when."""
+    leave = threading.Barrier(2)
+    store = HashStore()
+
+    def body(me: Member) -> tuple[str, str, float]:
+        prepared(me, begin, phase)
+        leave.wait(T)
+        began = time.monotonic()
+        if me.rank == 0:
+            ended = end_of(lambda: begin(me, SOON_S).synchronize())
+        else:
+            # It waits for a message that nobody sends.
+            ended = end_of(lambda: fail(me) or me.comm.irecv(me.array([0.0]), 1, 0).synchronize())
+        took_s = time.monotonic() - began
+        leave.wait(T)
+        me.comm.shutdown()
+        return (*ended, took_s)
+
+    found: list[tuple[str, str, float]] = world(
+        2, body, close=False, fabric=fabric, store=store, timeout_s=SOON_S if begin is batch else T
+    )
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["polled", "blocking"])
+def fabric(request: pytest.FixtureRequest) -> Fabric:
+    made = Fabric()
+    made.blocking = request.param
+    return made
+
+
+@pytest.mark.parametrize("phase", ["first", "warm"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_the_peer_never_makes_ends_at_its_deadline_on_both(name: str, phase: str, fabric: Fabric) -> None:
+    first, second = fail_both(CALLS[name], phase, lambda me: None, fabric)
+    assert first[:2] == second[:2]
+    assert first[0] == "DistTimeoutError"
+    assert f"not done within {SOON_S:g} s, waiting for rank 1" in first[1] or name == "batch"
+    assert max(first[2], second[2]) < SOON_S + LEEWAY_S
+
+
+@pytest.mark.parametrize("phase", ["first", "warm"])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_abort_of_the_peer_reaches_a_call_that_waits_within_nccl(name: str, phase: str, fabric: Fabric) -> None:
+    def abort(me: Member) -> None:
+        me.comm.fail(GroupAbortedError("group 'test' was aborted on rank 1"))
+
+    first, second = fail_both(CALLS[name], phase, abort, fabric)
+    assert first[:2] == second[:2] == ("GroupAbortedError", "group 'test' was aborted on rank 1")
+    assert first[2] < SOON_S
+
+
+@pytest.mark.parametrize("phase", ["first", "warm"])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_of_cuda_is_raised_on_its_rank_and_told_to_the_other(name: str, phase: str) -> None:
+    def body(me: Member) -> tuple[str, str]:
+        prepared(me, CALLS[name], phase)
+        # Both make the call, so that it is not for want of a peer that it fails; on rank 0 the device never gets there.
+        me.double.fails["eventQuery"] = 700 if me.rank == 1 else 600
+        found = end_of(lambda: CALLS[name](me, T).synchronize())
+        leave.wait(T)
+        me.comm.shutdown()
+        return found
+
+    leave = threading.Barrier(2)
+    first, second = world(2, body, close=False)
+    assert first == second
+    assert first[0] == "DistBackendError"
+    assert "rank 1" in first[1]
+    assert "cudaError700" in first[1]
+
+
+#: What is called for an all_reduce, and for a group of sends and receives.
+OF_NCCL = ["allReduce", "groupStart", "groupEnd", "send", "recv", "async"]
+
+
+@pytest.mark.parametrize("status", NAMES)
+@pytest.mark.parametrize("call", OF_NCCL)
+def test_every_result_of_every_call_of_nccl_is_the_same_error_on_both(call: str, status: int) -> None:
+    begin = CALLS["all_reduce" if call == "allReduce" else "all_to_all"]
+    leave = threading.Barrier(2)
+
+    def body(me: Member) -> tuple[str, str]:
+        prepared(me, begin, "warm")
+        leave.wait(T)
+        if me.rank == 1:
+            me.double.fails[call] = status
+        found = end_of(lambda: begin(me, T).synchronize())
+        leave.wait(T)
+        me.double.fails.clear()
+        me.comm.shutdown()
+        return found
+
+    first, second = world(2, body, close=False)
+    assert first == second
+    assert first[0] == "DistBackendError"
+    assert NAMES[status] in first[1]
+    assert "rank 1" in first[1]
+
+
+@pytest.mark.parametrize("call", ["record", "wait_event", "Event"])
+def test_every_call_of_cuda_that_fails_is_the_same_error_on_both(call: str) -> None:
+    leave = threading.Barrier(2)
+
+    def body(me: Member) -> tuple[str, str]:
+        prepared(me, CALLS["all_reduce"], "warm")
+        leave.wait(T)
+        if me.rank == 1:
+            me.double.fails[call] = 719
+        found = end_of(lambda: CALLS["all_reduce"](me, T).synchronize())
+        leave.wait(T)
+        me.double.fails.clear()
+        me.comm.shutdown()
+        return found
+
+    first, second = world(2, body, close=False)
+    assert first == second
+    assert "cudaError719" in first[1]
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[float], None]]:
+    """Have the main thread be interrupted after some seconds."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, handler)
+    yield lambda after_s: signal.setitimer(signal.ITIMER_REAL, after_s) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_is_heard_within_a_first_call(name: str, alarm: Callable[[float], None]) -> None:
+    store, fabric = HashStore(), Fabric()
+    me, other = Member(0, 2, store, fabric), Member(1, 2, store, fabric)
+    peer = threading.Thread(target=other.comm.start, args=(1,))
+    peer.start()
+    me.double.local.device = 0
+    started(me)
+    peer.join(T)
+    alarm(0.05)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[name](me, T).synchronize()
+    assert time.monotonic() - began < 0.05 + LEEWAY_S
+    me.comm.fail(GroupAbortedError("interrupted"))  # as the core does
+    for member in (me, other):
+        member.comm.shutdown()
+    assert not fabric.crimes
+
+
+def test_no_context_is_made_on_the_gpu_of_another_rank() -> None:
+    def body(me: Member) -> Any:
+        work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
+        work.add_done_callback(lambda _: None)
+        work.synchronize()
+        right, left = (me.rank + 1) % me.size, (me.rank - 1) % me.size
+        me.comm.isend(me.array([1.0]), right, 0)
+        me.comm.irecv(me.array([0.0]), left, 0).synchronize()
+        me.comm.drain(T)
+        me.comm.shutdown()
+        return me.double.contexts
+
+    assert world(3, body, close=False) == [{0}, {1}, {2}]
+
+
+def test_closing_does_not_wait_for_a_message_that_never_comes() -> None:
+    def body(me: Member) -> float:
+        prepared(me, CALLS["batch"], "warm")
+        me.comm.irecv(me.array([0.0]), 1 - me.rank, 0)
+        meet.wait(T)
+        began = time.monotonic()
+        me.comm.drain(T)
+        me.comm.shutdown()
+        return time.monotonic() - began
+
+    meet = threading.Barrier(2)
+    assert max(world(2, body, close=False)) < T / 4
+
+
+def test_a_captured_graph_replays_collectives_and_no_question_makes_it_invalid() -> None:
+    def body(me: Member) -> list[float]:
+        started(me)
+        array = me.array([1.0])
+        me.comm.run(Call("all_reduce", array, SUM), T).synchronize()
+        before = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
+        stream = me.double.api.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            before.is_completed()
+            me.comm.run(Call("all_reduce", array, SUM), T).wait()
+            time.sleep(0.05)  # for the watchdog to ask about others
+            graph = stream.end_capture()
+            for _ in range(2):
+                graph.launch(stream)
+        stream.synchronize()
+        return list(array.host)
+
+    assert world(2, body) == [[8.0]] * 2
