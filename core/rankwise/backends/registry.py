@@ -23,7 +23,6 @@ from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.supervision import Supervision
-from rankwise.backends.validation import checked, checked_availability, checked_runtime
 from rankwise.backends.vocabulary import DECLARED_DEVICES
 from rankwise.basics import entry_points
 from rankwise.basics.deadline import Deadline
@@ -65,6 +64,8 @@ class Registry:
             ValueError: The name is taken, by this process or an installed plugin, and `replace` is false; or something
                 is wrong with the declaration.
         """
+        from rankwise.backends.validation import checked
+
         name = getattr(spec, "name", None)
         if reason := not_a_name(name):
             raise ValueError(f"{name!r} cannot be the name of a backend: {reason}")
@@ -159,6 +160,7 @@ class Registry:
         ask = self.get(name).runtime
         if ask is None:
             return None
+        from rankwise.backends.validation import checked_runtime
 
         def asked() -> Runtime | DistError:
             try:
@@ -250,6 +252,8 @@ class Registry:
                 return kept  # another thread has asked meanwhile
             if (problem := self.problem(name)) is not None:
                 return Availability(False, str(problem), problem.remedy)
+            from rankwise.backends.validation import checked_availability
+
             probe, within = self.get(name).availability, Deadline(_ANSWER_S)
             try:
                 answer = run_plugin(
@@ -351,6 +355,8 @@ def _declaration(name: str, value: str) -> BackendSpec:
     Raises:
         PluginFault: It cannot be loaded, or declares what cannot be used.
     """
+    from rankwise.backends.validation import checked  # which who only imports rankwise does not need
+
     with loading():
         plugin = run_plugin("it cannot be loaded", lambda: load(value))
     answer = run_plugin("its rankwise_backend() failed", lambda: _asked(name, plugin))

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline
 
 __all__ = ["TRUSTED", "Supervision"]
@@ -57,6 +56,8 @@ class Supervision(NamedTuple):
         """
         if self.attends:
             return call()
+        from rankwise.basics.attending import attended  # which our own backends do without
+
         made: list[_T] = []
         left: list[bool] = []
 

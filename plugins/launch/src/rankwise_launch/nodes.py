@@ -20,7 +20,7 @@ from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.launching import Deadline, __version__
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
-from rankwise_launch.presence import Loss, Presence, silence_s
+from rankwise_launch.presence import Loss, Presence, say_first, silence_s
 
 if TYPE_CHECKING:
     from rankwise_stores import TCPStore
@@ -145,6 +145,8 @@ class Nodes:
         config, key = self._config, self._keys(attempt)[self._config.node_rank]
         mine = {"node": config.node_rank, "host": socket.gethostname(), "pid": os.getpid(), "terms": _terms(config)}
         mine |= {"nproc": config.nproc_per_node, "store": store_port}
+        if self._presence is None:
+            say_first(self.store, config.node_rank)
         found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
         if found != mine:
             raise LaunchError(ExitCode.USAGE, _two_launchers(str(found["host"]), config.node_rank))

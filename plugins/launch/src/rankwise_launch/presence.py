@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rankwise_stores import TCPStore
 
-__all__ = ["Loss", "Presence", "silence_s"]
+__all__ = ["Loss", "Presence", "say_first", "silence_s"]
 
 #: How often each launcher says that it is there; with more nodes than so many a second more rarely.
 _EVERY_S, _NODES_A_SECOND = 0.5, 500
@@ -53,11 +53,21 @@ def silence_s() -> float:
     return limit_s if limit_s > 0 else float("inf")
 
 
+def say_first(store: TCPStore, node_rank: int) -> None:
+    """Say that a launcher is there, before others can see that it has taken its place: it may be gone just then."""
+    if node_rank != 0:
+        store.add(_key(node_rank), 1)
+
+
+def _key(node: int) -> str:
+    return f"present/{node}"
+
+
 class Presence:
     """This launcher's word, and its look at the others.
 
     Args:
-        store: Where the launchers meet; this one has taken its place.
+        store: Where the launchers meet; this one has said its first word and taken its place.
         node_rank: Which node this is.
         nnodes: How many there are.
         limit_s: How long nothing may be heard of one.
@@ -74,14 +84,12 @@ class Presence:
         self._every_s = max(min(_EVERY_S, limit_s / _WORDS), nnodes / _NODES_A_SECOND)
         self._limit_s = max(limit_s, _WORDS * self._every_s)
         self._store = store.view(self._every_s)
-        self._keys = [f"present/{node}" for node in range(nnodes)]
+        self._keys = [_key(node) for node in range(nnodes)]
         self._said = [_NOT_YET] * nnodes
         self._silent_s = [0.0] * nnodes
         if node_rank == 0:
             for key in self._keys:
                 store.compare_set(key, b"", _NOT_YET)  # some have come already, and one may have left
-        else:
-            store.add(self._keys[node_rank], 1)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankwise presence", daemon=True)
         start_thread(self._thread)
