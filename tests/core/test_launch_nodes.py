@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tests.core.node_launchers import Cluster
 from tests.processes import wait_until
 
 import rankwise
+from rankwise_launch.attempt import Attempt
+from rankwise_launch.nodes import Verdict
 
 TIMEOUT_S = 30
 STARTED = ranks_of(programs.say, "started")
@@ -204,3 +207,16 @@ def test_several_nodes_need_a_secret(cluster: Cluster) -> None:
     [(code, _, err)] = cluster.ends(*STARTED, nodes=[0])
     assert code == 77
     assert "rankwise secret new FILE" in err
+
+
+def test_a_second_signal_elsewhere_may_come_together_with_the_first() -> None:
+    """The launcher then learns of both at the same look, and still knows that the attempt is over."""
+    verdict = Verdict(False, 1, "far", 143, "stopped", signal.SIGTERM)
+    sent: list[int] = []
+    attempt: Any = object.__new__(Attempt)
+    attempt._verdicts = SimpleNamespace(clear=lambda: None, killed=True, current=verdict)
+    attempt._elsewhere, attempt._unstarted, attempt._signal_all = None, range(1), sent.append
+    attempt._on_verdict()
+    assert attempt._elsewhere is verdict
+    assert attempt._unstarted == range(0)
+    assert sent == [signal.SIGKILL]

@@ -118,7 +118,7 @@ def phantom_device():
     """The table offers arrays on a GPU, whether there is one or not."""
     ops = native("send", "recv", "broadcast")
     table = Capabilities("phantom_device", {**CAPABILITIES.devices, "cuda": Device(ops, {})})
-    return BackendSpec("phantom_device", 1, table, LocalCommunicator, launch=IN_THREADS)
+    return BackendSpec("phantom_device", 1, table, LocalCommunicator, launch=IN_THREADS, attends=True)
 
 
 def slow_to_say():
@@ -129,7 +129,9 @@ def slow_to_say():
         return Availability(True)
 
     table = Capabilities("slow_to_say", CAPABILITIES.devices)
-    return BackendSpec("slow_to_say", 1, table, LocalCommunicator, availability=available, launch=IN_THREADS)
+    return BackendSpec(
+        "slow_to_say", 1, table, LocalCommunicator, availability=available, launch=IN_THREADS, attends=True
+    )
 
 
 class _Unwilling(LocalCommunicator):
@@ -144,14 +146,14 @@ def condition_that_lies():
     device = CAPABILITIES.devices["cpu"]
     ops = {**device.ops, **conditional("gather", reason="needs a driver", holds=lambda: True)}
     table = Capabilities("condition_that_lies", {"cpu": Device(ops, device.features)})
-    return BackendSpec("condition_that_lies", 1, table, _Unwilling, launch=IN_THREADS)
+    return BackendSpec("condition_that_lies", 1, table, _Unwilling, launch=IN_THREADS, attends=True)
 
 
 def says_native():
     """An all_reduce that the core derives is declared native."""
     device = CAPABILITIES.devices["cpu"]
     table = Capabilities("says_native", {"cpu": Device({**device.ops, **native("all_reduce")}, device.features)})
-    return BackendSpec("says_native", 1, table, LocalCommunicator, launch=IN_THREADS)
+    return BackendSpec("says_native", 1, table, LocalCommunicator, launch=IN_THREADS, attends=True)
 
 
 @planted

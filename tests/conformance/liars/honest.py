@@ -14,7 +14,7 @@ from rankwise_local.communicator import CAPABILITIES
 
 def spec(name, communicator):
     """Declare a communicator as a backend that can do all that `local` can."""
-    return BackendSpec(name, 1, Capabilities(name, CAPABILITIES.devices), communicator, launch=IN_THREADS)
+    return BackendSpec(name, 1, Capabilities(name, CAPABILITIES.devices), communicator, launch=IN_THREADS, attends=True)
 
 
 class OwnReductions(LocalCommunicator):

@@ -44,4 +44,4 @@ def rankwise_backend():
     del ops["scatter"]  # although it works
     features = {**native("tags", "abort"), **made_of_messages("async", "uneven", "sparse", "timeout", "mismatch")}
     table = Capabilities("liar", {"cpu": Device(ops, features)})
-    return BackendSpec("liar", 1, table, LiarCommunicator, launch=IN_THREADS)
+    return BackendSpec("liar", 1, table, LiarCommunicator, launch=IN_THREADS, attends=True)

@@ -30,7 +30,7 @@ class _Sized(LocalCommunicator):
 def _spec(name, ops, features, communicator=LocalCommunicator):
     sizes = {"sizes": communicator.sizes} if issubclass(communicator, _Sized) else {}
     table = Capabilities(name, {"cpu": Device(ops, features)}, **sizes)
-    return BackendSpec(name, 1, table, communicator, launch=IN_THREADS)
+    return BackendSpec(name, 1, table, communicator, launch=IN_THREADS, attends=True)
 
 
 def few_dtypes():

@@ -316,10 +316,11 @@ class Attempt:
     def _on_verdict(self) -> None:
         assert self._verdicts is not None
         self._verdicts.clear()
-        if self._verdicts.killed:
+        self._elsewhere = self._verdicts.current
+        if self._verdicts.killed:  # perhaps before this launcher has seen the verdict
+            self._start_no_more()
             self._signal_all(signal.SIGKILL)
             return
-        self._elsewhere = self._verdicts.current
         if self._elsewhere is None or self._elsewhere.success:
             return
         self._start_no_more()
