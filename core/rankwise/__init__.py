@@ -232,6 +232,8 @@ _UNSHOWN = {
     *("DistNetworkError", "DistStoreError", "ForkedProcessError", "GroupAbortedError", "PluginError"),
     *("ProcessException", "ProcessExitedException", "ProcessRaisedException", "ProtocolError", "QueueEmptyError"),
     *("RendezvousError", "UnsupportedOperationError"),
+    # beside names of rankwise-arrays that are shown
+    *("TaskError", "wait_some"),
     # RANKWISE_DEBUG
     *("DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
 }

@@ -33,6 +33,7 @@ PICKLING_MPI = {
 ALLOWED = {
     # Behind `pickle=True` of the program itself, on the sending and on the receiving rank.
     "core/rankwise/calls/objects.py": {"pickle.loads"},
+    "plugins/arrays/src/rankwise_arrays/packets.py": {"pickle.loads"},
     # The program that the user has started, which Python would have run itself.
     "plugins/launch/src/rankwise_launch/preload.py": {"exec"},
     # What the program hands to its workers and gets from them, through Dask, which unpickles such itself.
