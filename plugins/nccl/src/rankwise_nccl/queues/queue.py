@@ -5,7 +5,7 @@ its own, as the members come when they come; what is called meanwhile is queued,
 
 Communicators do not block: after each call NCCL is asked until it is no longer busy, as it connects the members within
 the first operations of a kind. Meanwhile the works are known to the watchdog, which ends them at their deadline, at a
-notice of a peer and at an abort; and the caller's thread sleeps in Python, where it hears of signals.
+notice of a peer and at an abort; and the caller's thread sleeps in Python, where signals reach it.
 """
 
 from __future__ import annotations
