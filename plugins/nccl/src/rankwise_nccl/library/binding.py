@@ -97,8 +97,11 @@ class NcclError(RuntimeError):
     """
 
     def __init__(self, status: int, text: str = "") -> None:
-        self.status = status
-        super().__init__(f"{NAMES.get(status, f'NCCL_ERROR_{status}')}: {text}".removesuffix(": "))
+        super().__init__(status, text)  # what a copy is made of
+        self.status, self.text = status, text
+
+    def __str__(self) -> str:
+        return f"{NAMES.get(self.status, f'NCCL_ERROR_{self.status}')}: {self.text}".removesuffix(": ")
 
 
 class Nccl:
