@@ -171,10 +171,12 @@ def futures(place: Place, step: int) -> None:
     """What is waited for by its future, which is asked and told of its end by other threads."""
     if not place.works:
         place.array = place.full(300, mine(place, step))
-        place.works = [dist.all_reduce(place.array, group=place.group, async_op=True).get_future()]
-    while not place.works[0].done():
-        place.works[0].result()
-    place.works[0].result()
+        # The work is kept before its future is asked for, which may be interrupted: it is not begun twice.
+        place.works = [dist.all_reduce(place.array, group=place.group, async_op=True)]
+    future = place.works[0].get_future()
+    while not future.done():
+        future.result()
+    future.result()
     place.works.clear()
     check(place.array, total(step, place.size), "all_reduce")
 

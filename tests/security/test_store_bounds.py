@@ -291,29 +291,33 @@ def test_accepting_does_not_spin_and_recovers() -> None:
 
 
 def accept_without_descriptors() -> float:
-    """Return how long a server that cannot accept computes in a second."""
+    """Return which part of the time a server computes that cannot accept, the worst of several crowds."""
+    worst = 0.0
     with TCPStore("127.0.0.1", is_master=True, timeout=20) as store:
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(command(visit, store.port), **pipes) as process:
-            held = _exhaust()
-            process.stdout.readline()
-            begin = time.process_time()
-            time.sleep(1)
-            spent_s = time.process_time() - begin
-            store.set("key", "v")
-            _close(held)
-            with TCPStore("127.0.0.1", store.port, timeout=20) as other:
-                assert other.get("key") == b"v"
+            for _ in range(20):
+                held = _exhaust()
+                process.stdin.write("come\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "9 are there\n"
+                begin = time.process_time()
+                time.sleep(0.2)
+                worst = max(worst, (time.process_time() - begin) / 0.2)
+                store.set("key", "v")
+                _close(held)
             process.stdin.close()
-    return spent_s
+        with TCPStore("127.0.0.1", store.port, timeout=20) as other:
+            assert other.get("key") == b"v"
+    return worst
 
 
 def visit(port: int) -> None:
-    connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
-    print("there", flush=True)
-    sys.stdin.read()
-    for connection in connections:
-        connection.close()
+    """Come in a crowd, as often as is asked for; go when nobody asks any more."""
+    while sys.stdin.readline():
+        crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
+        sys.stdout.write(f"{len(crowd)} are there\n")
+        sys.stdout.flush()
 
 
 def test_a_store_ends_without_free_descriptors() -> None:

@@ -8,7 +8,9 @@ So clients that wait in the kernel's queue are taken by means of a descriptor ke
 again.
 
 ZeroMQ tries so often that it would be the first to take the descriptor that we give up for that, and we would be left
-without. Therefore its number for the listening socket means an empty one meanwhile, where nobody ever waits.
+without. Therefore its number for the listening socket means an empty one meanwhile, where nobody ever waits. It goes on
+trying there, and each try holds a descriptor until the system has found that nobody waits. So two are kept: one of them
+is free at any moment.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ __all__ = ["Accepting", "Listener", "listen"]
 
 #: A pause, as another thread of this process that needs descriptors too would also do nothing but try.
 _PAUSE_S = 0.01
+#: How many descriptors are kept: one for who is sent away, one that ZeroMQ may hold for a moment.
+_KEPT = 2
+#: How often to try to get one of them back: while ZeroMQ tries, it may hold the last one for a moment.
+_TRIES = 20
 #: How many of ZeroMQ's reports are read before its server is served again.
 _EVENTS_A_LOOK = 256
 #: What anybody gets from ZeroMQ, with some bytes for luck: its greeting. What follows answers a hello that takes
@@ -60,7 +66,7 @@ class Accepting:
         #: The descriptors of connections that had not proved themselves when they were last looked at, oldest first.
         self._unproven: dict[int, None] = {}
         with contextlib.ExitStack() as held:
-            self._reserve = _any_descriptor()
+            self._reserve = [_any_descriptor() for _ in range(_KEPT)]
             held.callback(self._release)
             self._listening = held.enter_context(socket.socket(fileno=os.dup(descriptor)))
             self._listening.settimeout(0)  # for ZeroMQ as well: those whom it hears of may be sent away first
@@ -164,17 +170,24 @@ class Accepting:
         except OSError:
             time.sleep(_PAUSE_S)  # another thread has been quicker to take the descriptor
         finally:
+            self._keep()
+
+    def _keep(self) -> None:
+        """Take descriptors back, as many as can be had."""
+        for _ in range(_TRIES):
             with contextlib.suppress(OSError):
-                self._reserve = _any_descriptor()
+                while len(self._reserve) < _KEPT:
+                    self._reserve.append(_any_descriptor())
+                return
+            time.sleep(_PAUSE_S / _TRIES)
 
     def drop_in_child(self) -> None:
         """Give back a forked child's copies; ZeroMQ's sockets must not be touched there."""
         self._held.close()
 
     def _release(self) -> None:
-        reserve, self._reserve = self._reserve, -1
-        if reserve >= 0:
-            os.close(reserve)
+        while self._reserve:
+            os.close(self._reserve.pop())
 
     def close(self) -> None:
         """Give back what this holds."""
