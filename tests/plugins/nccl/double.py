@@ -27,11 +27,13 @@ import random
 import threading
 import time
 import types
+import uuid
 import weakref
-from collections import defaultdict, deque
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
+from fabric import PATIENCE_S, Fabric
 
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.library.binding import NcclError
@@ -49,7 +51,6 @@ DTYPES = {
 }
 SIZES = {number: dtype.itemsize for number, dtype in DTYPES.items()}
 REDUCE = {0: np.add, 1: np.multiply, 2: np.maximum, 3: np.minimum, 4: np.add}
-_PATIENCE_S = 20.0
 
 
 class Array:
@@ -59,21 +60,6 @@ class Array:
         self.host, self.dtype, self.shape, self.size, self.nbytes = host, host.dtype, host.shape, host.size, host.nbytes
         self.data = types.SimpleNamespace(ptr=host.ctypes.data)
         self.device = types.SimpleNamespace(id=device)
-
-
-class Fabric:
-    """Where the ranks' communicators meet."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Condition()
-        self.ids = itertools.count()
-        self.worlds: dict[bytes, dict[Any, Any]] = defaultdict(dict)
-        self.refuse_shared_gpus = False
-        #: Whether calls block, and not only say that they are not done.
-        self.blocking = False
-        #: What no program may do, and some rank has done.
-        self.crimes: list[str] = []
-        self.late = random.Random(0)
 
 
 class Rank:
@@ -204,9 +190,8 @@ class Rank:
         def get_unique_id() -> bytes:
             rank.log.append(("get_unique_id",))
             rank.refuse("get_unique_id")
-            with rank.fabric.lock:
-                # Bytes above 127, as real ids have.
-                return (b"\xff\x80" + str(next(rank.fabric.ids)).encode()).ljust(128, b"\0")
+            # Bytes above 127, as real ids have.
+            return (b"\xff\x80" + uuid.uuid4().bytes).ljust(128, b"\0")
 
         return types.SimpleNamespace(
             NcclCommunicator=NcclCommunicator,
@@ -295,7 +280,7 @@ class Stream:
         if event.graph is not None:
             self.graph = event.graph
         else:
-            self.put(lambda: event.happened.wait(_PATIENCE_S))
+            self.put(lambda: event.happened.wait(PATIENCE_S))
 
     def begin_capture(self, mode: Any = None) -> None:
         self.graph = self.owner.graph = Graph()
@@ -316,7 +301,7 @@ class Stream:
     def synchronize(self) -> None:
         over = threading.Event()
         self.put(over.set)
-        assert over.wait(_PATIENCE_S)
+        assert over.wait(PATIENCE_S)
 
     def __enter__(self) -> Any:
         self.before = self.owner.chosen().get(self.device)
@@ -350,22 +335,23 @@ class Job:
 
     def __init__(self, comms: list[Communicator], keys: list[tuple[Communicator, Any, Any]], then: Any) -> None:
         self.comms, self.keys, self.then, self.asked = comms, keys, then, False
+        self.lock = threading.Lock()  # threads may ask about it through several communicators
         for comm, key, end in keys:
-            with comm.owner.fabric.lock:
-                comm.world.setdefault(key, set()).add(end)
-                comm.owner.fabric.lock.notify_all()
+            comm.owner.fabric.put((comm.world, key), end)
 
     def step(self) -> None:
-        """Do it, if it can be done; whoever asks first is told to ask again."""
-        asked, self.asked = self.asked, True
-        if asked and self.connected():
-            for comm in self.comms:
-                comm.job = None
-            self.then()
+        """Do it once, if it can be done; whoever asks first is told to ask again."""
+        with self.lock:
+            asked, self.asked = self.asked, True
+            if asked and self.comms and self.connected():
+                self.then()
+                for comm in self.comms:
+                    comm.job = None
+                self.comms = []
 
     def connected(self) -> bool:
         """Tell whether the peers have come; each kind of call needs that once."""
-        return all(len(comm.world[key]) >= comm.wanted(key) for comm, key, _ in self.keys)
+        return all(len(comm.owner.fabric.come((comm.world, key))) >= comm.wanted(key) for comm, key, _ in self.keys)
 
 
 def begin(owner: Rank, operations: list[Any]) -> None:
@@ -374,7 +360,9 @@ def begin(owner: Rank, operations: list[Any]) -> None:
     keys = [(operation[0], *way(operation)) for operation in operations]
     job = Job(comms, keys, lambda: launch(owner, operations))
     for comm in comms:
-        comm.give(job)
+        comm.job = job
+    for comm in comms:
+        comm.proceed()
 
 
 def way(operation: Any) -> tuple[Any, Any]:
@@ -399,7 +387,6 @@ class Communicator:
         self.factors: dict[int, Any] = {}
         self.device = self.owner.here()
         self.owner.contexts.add(self.device)
-        self.lock = threading.RLock()
         self.job: Job | None = None
         #: How many operations are on their stream.
         self.running = 0
@@ -410,8 +397,9 @@ class Communicator:
         self.owner.log.append(("commInitRank", ndev, rank, self.device))
         self.owner.refuse("commInitRank")
         self._refuse("commInitRank")
-        with self.owner.fabric.lock:
-            self.world = self.owner.fabric.worlds[commId]
+        self.world = commId
+        #: How many messages have gone each way.
+        self.letters: dict[Any, int] = defaultdict(int)
         self.give(Job([self], [(self, "here", rank)], lambda: None))
 
     def wanted(self, key: Any) -> int:
@@ -419,19 +407,24 @@ class Communicator:
         return 2 if key[0] == "connect" and len(key) == 3 else self.size
 
     def give(self, job: Job) -> None:
-        """Begin a job, and wait for it if the environment has calls block."""
+        """Begin a job of this communicator alone."""
         self.job = job
+        self.proceed()
+
+    def proceed(self) -> None:
+        """Wait for what has begun if the environment has calls block."""
         if self.owner.fabric.blocking:
-            while self.job is not None and not self.over.is_set():
-                self.step()
+            while not self.over.is_set() and self.step():
                 time.sleep(0.001)
             if self.over.is_set():
                 raise NcclError(3, "aborted")
 
-    def step(self) -> None:
-        with self.lock:
-            if self.job is not None:
-                self.job.step()
+    def step(self) -> bool:
+        """Go on with what has begun, and tell whether that is still being done."""
+        job = self.job
+        if job is not None:
+            job.step()
+        return self.job is not None
 
     def use(self, name: str) -> None:
         """Begin a call: not while the last one is being done, and never after the end."""
@@ -462,8 +455,7 @@ class Communicator:
     def destroy(self) -> None:
         self.owner.log.append(("destroy", self.owner.here()))
         self.use("destroy")
-        with self.owner.fabric.lock:
-            self.owner.fabric.lock.wait_for(lambda: self.running == 0, _PATIENCE_S)
+        self.owner.fabric.wait_for(lambda: self.running == 0)
         self._end()
 
     def _refuse(self, name: str) -> None:
@@ -480,7 +472,7 @@ class Communicator:
         with self.owner.fabric.lock:
             self.over.set()
             self.owner.fabric.lock.notify_all()
-            self.owner.fabric.lock.wait_for(lambda: not self.inside, _PATIENCE_S)
+        self.owner.fabric.wait_for(lambda: not self.inside)
 
     def check_async_error(self) -> bool:
         if self.freed:
@@ -490,8 +482,7 @@ class Communicator:
             raise self.owner.async_error
         if self.refused_gpu:
             raise NcclError(5, "invalid usage (run with NCCL_DEBUG=WARN for details)")
-        self.step()
-        return self.job is not None
+        return self.step()
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
         self._call("allReduce", stream, count, datatype, op, sendbuf, recvbuf)
@@ -558,8 +549,7 @@ def run(operations: list[Any], replayed: bool) -> None:
     """Do what a group asks of one stream; a send is over when it has been received."""
     try:
         for comm, taken in [(operation[0], begun(operation)) for operation in operations]:
-            with comm.owner.fabric.lock:
-                comm.owner.fabric.lock.wait_for(lambda: taken() or comm.over.is_set(), _PATIENCE_S)  # noqa: B023
+            comm.owner.fabric.wait_for(lambda: taken() or comm.over.is_set())  # noqa: B023
     finally:
         for operation in operations if not replayed else ():
             counted(operation[0], -1)
@@ -583,36 +573,48 @@ def begun(operation: Any) -> Any:
 def move(operation: Any) -> Any:
     """Do one operation, and return what tells whether it is over."""
     comm, name, _, count, datatype, rest = operation
-    fabric, world = comm.owner.fabric, comm.world
     nbytes = count * SIZES[datatype]
     if name == "send":
-        with fabric.lock:
-            box = world.setdefault(("mail", comm.rank, rest[3]), deque())
-            letter = [ctypes.string_at(rest[1], nbytes)]
-            box.append(letter)
-            fabric.lock.notify_all()
-        return lambda: not letter
-    if name == "recv":
-        with fabric.lock:
-            box = world.setdefault(("mail", rest[3], comm.rank), deque())
-            fabric.lock.wait_for(lambda: box or comm.over.is_set(), _PATIENCE_S)
-            if not box:
-                return bool
-            data = box.popleft().pop()
-            fabric.lock.notify_all()
+        return post(comm, rest[3], ctypes.string_at(rest[1], nbytes))
+    if name != "recv":
+        collective(comm, name, count, datatype, rest)
+    elif (data := taken(comm, rest[3])) is not None:
         if len(data) != nbytes:  # NCCL does not compare them, and need never end
-            comm.over.wait(_PATIENCE_S)
+            comm.over.wait(PATIENCE_S)
         else:
             ctypes.memmove(rest[2], data, nbytes)
-        return lambda: True
-    collective(comm, name, count, datatype, rest)
     return lambda: True
 
 
+def letter(comm: Communicator, source: int, target: int, end: str) -> Any:
+    """Return the place of the next message from one rank to another, as one end counts them."""
+    comm.letters[source, target, end] += 1
+    return comm.world, "letter", source, target, comm.letters[source, target, end]
+
+
+def post(comm: Communicator, peer: int, data: bytes) -> Any:
+    """Send, and return what tells whether that has been received."""
+    fabric, place = comm.owner.fabric, letter(comm, comm.rank, peer, "sender")
+    fabric.put(place, "sender", data)
+    return lambda: "receiver" in fabric.come(place)
+
+
+def taken(comm: Communicator, peer: int) -> Any:
+    """Wait for a message, and return it; None if the communicator is aborted first."""
+    fabric, place = comm.owner.fabric, letter(comm, peer, comm.rank, "receiver")
+    fabric.wait_for(lambda: "sender" in fabric.come(place) or comm.over.is_set())
+    if "sender" not in fabric.come(place):
+        return None
+    data = fabric.get(place, "sender")
+    fabric.put(place, "sender")  # the memory is no longer needed
+    fabric.put(place, "receiver")
+    return data
+
+
 def collective(comm: Communicator, name: str, count: int, datatype: int, rest: Any) -> None:
-    fabric, world = comm.owner.fabric, comm.world
+    fabric = comm.owner.fabric
     op, source, target, *root = rest
-    number = next(comm.count)
+    place = comm.world, "table", next(comm.count)
     reads = count * (comm.size if name == "reduceScatter" else 1)
     dtype = DTYPES[datatype]
     given = None if name == "broadcast" and comm.rank != root[0] else ctypes.string_at(source, reads * dtype.itemsize)
@@ -620,16 +622,13 @@ def collective(comm: Communicator, name: str, count: int, datatype: int, rest: A
         with np.errstate(all="ignore"):
             given = (np.frombuffer(given, dtype) * comm.factors[op]).astype(dtype).tobytes()
         op = 0
-    with fabric.lock:
-        table = world.setdefault(("table", number), {})
-        table[comm.rank] = (name, count, datatype, op, root, given)
-        fabric.lock.notify_all()
-        if not fabric.lock.wait_for(lambda: len(table) == comm.size or comm.over.is_set(), _PATIENCE_S):
-            return
-        if len(table) < comm.size:
-            return
-    assert len({str(call[:5]) for call in table.values()}) == 1, f"the ranks call different things: {table}"
-    inputs = [None if table[i][5] is None else np.frombuffer(table[i][5], dtype) for i in range(comm.size)]
+    fabric.put(place, comm.rank, (name, count, datatype, op, root, given))
+    fabric.wait_for(lambda: len(fabric.come(place)) == comm.size or comm.over.is_set())
+    if len(fabric.come(place)) < comm.size:
+        return
+    calls = [fabric.get(place, rank) for rank in range(comm.size)]
+    assert len({str(call[:5]) for call in calls}) == 1, f"the ranks call different things: {calls}"
+    inputs = [None if call[5] is None else np.frombuffer(call[5], dtype) for call in calls]
     result = combine(name, op, inputs, count, comm.rank, root)
     if result is not None:
         ctypes.memmove(target, result.tobytes(), result.nbytes)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from double import Array, Fabric, Rank
+from double import Array, Rank
+from fabric import Fabric
 
 from rankwise.backends.context import Context
 from rankwise.store import HashStore

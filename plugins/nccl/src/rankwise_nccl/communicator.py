@@ -61,9 +61,9 @@ class NcclCommunicator(Communicator):
         context.options_as(type(None))
         super().__init__(context)
         self._api, self._nccl = api, api.nccl
-        self._all = CommQueues(api, context, self.fail, self._flush)
         notices = Notices(context.store if context.size > 1 else None, context.global_ranks[context.rank])
         self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._whom)
+        self._all = CommQueues(api, context, self._watchdog.fail, self._flush)
         self._notices = notices
         self._numbers = itertools.count()
         self._batch = _Batch()
@@ -85,7 +85,7 @@ class NcclCommunicator(Communicator):
             error = self.failure or DistTimeoutError(
                 f"starting NCCL for {queue.name}: not done within {self.context.timeout_s:g} s; {who}"
             )
-            error = self.fail(error)
+            error = self._watchdog.fail(error)
             self._watchdog.stop(1.0)
             raise error
 
@@ -272,8 +272,8 @@ class NcclCommunicator(Communicator):
         self._batch.works = None
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until the device is done with the collectives that were issued."""
-        self._await(self._all.outgoing(), timeout_s)
+        """Wait until the device is done with what other ranks or streams rely on."""
+        self._await(timeout_s)
 
     def abort(self, error: DistError) -> None:
         """End every operation with `error`, on the watchdog's thread; see `Communicator.abort`."""
@@ -283,9 +283,9 @@ class NcclCommunicator(Communicator):
         """Give the NCCL communicators back; one that is broken is aborted instead, which waits for nobody."""
         try:
             if self.failure is None:
-                self._await(self._all.outgoing(), self.context.timeout_s)
+                self._await(self.context.timeout_s)
         except DistTimeoutError as error:
-            raise self.fail(error) from error
+            raise self._watchdog.fail(error) from error
         finally:
             self._watchdog.stop(_ABORT_S)
             late = self._all.destroy()
@@ -394,7 +394,7 @@ class NcclCommunicator(Communicator):
         """End works with what CUDA or NCCL has met, and return what all ranks raise for it."""
         failure = self.failure or translate(error, works[0].title)
         if not isinstance(failure, UnsupportedOperationError):
-            failure = self.fail(failure)  # all ranks raise what one of them has found
+            failure = self._watchdog.fail(failure)  # all ranks raise what one of them has found
         for work in works:
             work.end(anew(failure))
         return failure
@@ -479,11 +479,18 @@ class NcclCommunicator(Communicator):
         named = self.context.device_index
         return int(self._api.cuda.runtime.getDevice()) if named is None else named
 
-    def _await(self, queues: Sequence[CommQueue], timeout_s: float) -> None:
+    def _await(self, timeout_s: float) -> None:
+        """Wait for collectives, for what was sent, and for what was received where a stream goes on after it.
+
+        A receive that nobody has waited for may be one that nobody sends to.
+        """
         deadline = Deadline(timeout_s)
-        for queue in queues:
+        outgoing = self._all.outgoing()
+        for queue in self._all.all():
+            relied_on = queue in outgoing
             # A queue without works is waited for too: the peers start it together with this rank.
-            if not queue.started.wait(deadline.remaining()):
+            if relied_on and not queue.started.wait(deadline.remaining()):
                 raise DistTimeoutError(f"{queue.name}: NCCL has not started within {timeout_s:g} s")
             for work in queue.given():
-                work.finish(deadline.remaining())
+                if relied_on or work.waited:
+                    work.finish(deadline.remaining())

@@ -7,6 +7,7 @@ for half the time-out of a collective says so: who has said nothing by the end i
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 
 from rankwise.backends import Store
@@ -22,7 +23,7 @@ _PATIENCE_S = 2.0
 
 
 class Notices:
-    """Tells the peers why this rank has given the group up, and hears it from them. Used by the watchdog alone.
+    """Tells the peers why this rank has given the group up, and hears it from them.
 
     Args:
         store: The group's store, or None where there is nobody to talk to.
@@ -32,6 +33,7 @@ class Notices:
     def __init__(self, store: Store | None, me: int) -> None:
         self._store, self._me = store, me
         self._cloned = False
+        self._cloning = threading.Lock()
         #: The latest collective that this rank has said to wait in.
         self._waiting = -1
 
@@ -81,9 +83,10 @@ class Notices:
         self._store = None
 
     def _open(self) -> Store | None:
-        if self._store is not None and not self._cloned:
-            # With a time-out of its own, and a connection that no waiting operation of another thread occupies.
-            self._store = self._store.clone()
-            self._store.set_timeout(_PATIENCE_S)
-            self._cloned = True
-        return self._store
+        with self._cloning:  # whoever fails first comes here beside the watchdog
+            if self._store is not None and not self._cloned:
+                # With a time-out of its own, and a connection that no waiting operation of another thread occupies.
+                self._store = self._store.clone()
+                self._store.set_timeout(_PATIENCE_S)
+                self._cloned = True
+            return self._store

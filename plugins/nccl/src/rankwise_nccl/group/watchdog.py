@@ -36,8 +36,8 @@ class _Group(Protocol):
     def queues(self) -> Sequence[CommQueue]:
         """Return all queues."""
 
-    def fail(self, error: DistError) -> object:
-        """Make the group unusable."""
+    def fail(self, error: DistError) -> DistError:
+        """Make the group unusable; return what it fails with."""
 
     def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
         """Return the error of an operation whose time is up."""
@@ -79,6 +79,8 @@ class Watchdog:
         self._group, self._notices, self._name, self._whom = group, notices, name, whom
         self._wake = _Bell()
         self._lock = threading.Lock()
+        #: Held by whoever fails the group, so that a second error waits for what the first has come to.
+        self._failing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._idle = False
         self._stopping = False
@@ -100,6 +102,17 @@ class Watchdog:
             self._error = self._error or error
         self._begin()
         self._wake.ring()
+
+    def fail(self, error: DistError) -> DistError:
+        """Fail the group with what this rank has met, and return what all ranks fail with: who told first is right.
+
+        Any thread may call it; one that only wants the group to end calls the group's own, which asks nobody.
+        """
+        with self._failing:
+            agreed = self._group.fail(self._agreed(error))
+            with self._lock:
+                self._error = self._error or agreed
+        return agreed
 
     def stop(self, timeout_s: float) -> bool:
         """End the thread, once an abort that was asked for is done; tell whether it has ended in time."""
@@ -128,7 +141,7 @@ class Watchdog:
             try:
                 swept = self._round()
             except Exception as error:  # whatever it is, the group cannot go on
-                self._fail(translate(error, self._name))
+                self.fail(translate(error, self._name))
                 break
             pause_s = _SHORTEST_PAUSE_S if swept else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._wake.wait(pause_s)
@@ -183,14 +196,12 @@ class Watchdog:
         known = ", though all ranks have called it; perhaps not with the same sizes"
         return self._group.timed_out(text if missing is None else text + known)
 
-    def _fail(self, error: DistError) -> None:
-        """Fail the group with what all ranks fail with: the error of the rank that was first to tell."""
-        if not self._told:
-            self._told = True
-            error = self._notices.publish(error)
-        self._group.fail(error)
-        with self._lock:
-            self._error = self._error or error
+    def _agreed(self, error: DistError) -> DistError:
+        """Tell the peers, unless they have told; return what they have been told first."""
+        if self._told:
+            return error
+        self._told = True
+        return self._notices.publish(error)
 
     def _give_up(self, error: DistError) -> None:
         """Tell the threads that wait here, then the peers, then NCCL."""
@@ -198,9 +209,8 @@ class Watchdog:
             for work in queue.works():
                 if not work.look():  # what the device has done stays done, also if the group fails later
                     work.end(error)
-        if not self._told:
-            self._told = True
-            self._notices.publish(error)
+        with self._failing:
+            self._agreed(error)
         # At the same time: an abort that waits for the peers' must not keep the other queues from being aborted.
         together((queue.name, queue.abort) for queue in self._group.queues())
 

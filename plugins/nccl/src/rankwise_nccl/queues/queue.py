@@ -164,9 +164,13 @@ class CommQueue(DeviceStream):
         return [*self.given(), *self.unmatched]
 
     def given(self) -> list[NcclWork]:
-        """Return those that need no more from this rank."""
-        queued = (work for works in self.queued.copy() for work in works)
-        return [*self.pending.copy(), *self.entering.copy(), *queued]
+        """Return those that need no more from this rank.
+
+        They are read in the order in which works move on, each of which has come before it leaves: none is missed.
+        """
+        entering = self.entering.copy()
+        queued = [work for works in self.queued.copy() for work in works]
+        return [*entering, *queued, *self.pending.copy()]
 
     def sweep(self) -> bool:
         """End the works that the device is done with; tell whether there was one.

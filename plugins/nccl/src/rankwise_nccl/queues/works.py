@@ -52,8 +52,7 @@ class NcclWork:
         "_error",
         "_future",
         "_source",
-        "_waited",
-        "after",
+                "after",
         "buffers",
         "call",
         "captured",
@@ -66,6 +65,7 @@ class NcclWork:
         "peers",
         "queue",
         "ready",
+        "waited",
     )
 
     def __init__(
@@ -90,9 +90,10 @@ class NcclWork:
         self.captured = False
         self.issued = False
         self.ended = False
+        #: Whether a stream has been made to wait for it, and so goes on to use what it brings.
+        self.waited = False
         self._error: DistError | None = None
         self._future: Future[Any] | None = None
-        self._waited = False
         self._source = source
 
     # ------------------------------------------------------------------ for the backend
@@ -187,7 +188,7 @@ class NcclWork:
                 self.queue.join(self)
             except Exception as error:
                 raise translate(error, self.title) from error
-        self._waited = True
+        self.waited = True
         return True
 
     def synchronize(self) -> None:
@@ -199,7 +200,7 @@ class NcclWork:
 
     def is_completed(self) -> bool:
         """Tell whether the device is done, or the caller's stream has been made to wait until it is."""
-        return self._waited or self.look()
+        return self.waited or self.look()
 
     def is_success(self) -> bool:
         """Tell whether the work has ended well."""
