@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -14,11 +13,11 @@ from ranks import PATIENCE_S, Fabric, Member, world
 
 from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
 from rankwise.store import HashStore
 from rankwise_nccl import communicator
 from rankwise_nccl.group import watchdog
-from rankwise_nccl.library.failures import HINTS, from_notice, to_notice, translate
+from rankwise_nccl.library.failures import HINTS, translate
 from rankwise_nccl.queues import group_queues
 
 LEEWAY_S = 1.0
@@ -322,22 +321,6 @@ def test_every_result_of_nccl_has_a_hint(word: str) -> None:
     error = translate(RuntimeError(f"NCCL_ERROR_{word}: something"), "all_reduce")
     assert isinstance(error, DistBackendError)
     assert HINTS[word] in str(error)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(DistTimeoutError("late"), DistBackendError("broken"), GroupAbortedError("enough")),
-        PeerDiedError(3, "node7", "killed by SIGKILL"),
-    ],
-)
-def test_a_notice_makes_the_same_error_again(error: DistError) -> None:
-    again = from_notice(to_notice(error))
-    assert (type(again), str(again)) == (type(error), str(error))
-
-
-def test_a_notice_of_a_kind_that_does_not_travel_is_an_abort() -> None:
-    assert isinstance(from_notice(json.dumps({"kind": "Odd", "args": ["m"]})), GroupAbortedError)
 
 
 @pytest.mark.parametrize("begin", ["collective", "message to oneself"])

@@ -12,6 +12,6 @@ PATIENCE_S = 120.0
 def test_calls_fail_as_on_gloo() -> None:
     program = Path(__file__).with_name("failing_on_host.py")
     done = subprocess.run(
-        [sys.executable, str(program), "4"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        [sys.executable, str(program), "--sample", "4"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

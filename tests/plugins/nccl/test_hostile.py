@@ -23,6 +23,7 @@ from rankwise_nccl.queues.works import NcclWork
 
 #: A deadline of the calls, and how much later an error may come.
 SOON_S, LATE_S = 0.3, 0.1
+_TRIES = 3
 
 T = PATIENCE_S
 SUM = ReduceOp.SUM
@@ -63,6 +64,11 @@ CALLS: dict[str, Begin] = {
     "barrier": lambda me, timeout_s: me.comm.run(Call("barrier"), timeout_s, True),
     "batch": batch,
 }
+
+
+def told(rank: int, met: tuple[str, str]) -> tuple[str, str]:
+    """Return what other ranks raise for what one has met."""
+    return "GroupAbortedError", f"rank {rank} gave the group up: {met[0]}: {met[1]}"
 
 
 def end_of(call: Callable[[], Any]) -> tuple[str, str]:
@@ -109,32 +115,43 @@ def fail_both(
     return found
 
 
+def fail_in_time(
+    begin: Begin, phase: str, fail: Callable[[Member], Any], blocking: bool, due_s: float
+) -> list[tuple[str, str]]:
+    """Return how it ends on both; what is late is tried again, as a mistake is late each time and a machine is not."""
+    for _ in range(_TRIES):
+        fabric = Fabric()
+        fabric.blocking = blocking
+        found = fail_both(begin, phase, fail, fabric, due_s)
+        late_s = max(late_s for _, _, late_s in found)
+        if late_s < LATE_S:
+            break
+    assert late_s < LATE_S
+    return [(kind, text) for kind, text, _ in found]
+
+
 @pytest.fixture(params=[False, True], ids=["polled", "blocking"])
-def fabric(request: pytest.FixtureRequest) -> Fabric:
-    made = Fabric()
-    made.blocking = request.param
-    return made
+def blocking(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 @pytest.mark.parametrize("phase", ["first", "warm"])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_that_the_peer_never_makes_ends_at_its_deadline_on_both(name: str, phase: str, fabric: Fabric) -> None:
-    first, second = fail_both(CALLS[name], phase, lambda me: None, fabric, SOON_S)
-    assert first[:2] == second[:2]
+def test_a_call_that_the_peer_never_makes_ends_at_its_deadline_on_both(name: str, phase: str, blocking: bool) -> None:
+    first, second = fail_in_time(CALLS[name], phase, lambda me: None, blocking, SOON_S)
+    assert first == second
     assert first[0] == "DistTimeoutError"
     assert f"not done within {SOON_S:g} s, waiting for rank 1" in first[1] or name == "batch"
-    assert max(first[2], second[2]) < LATE_S
 
 
 @pytest.mark.parametrize("phase", ["first", "warm"])
 @pytest.mark.parametrize("name", CALLS)
-def test_an_abort_of_the_peer_reaches_a_call_that_waits_within_nccl(name: str, phase: str, fabric: Fabric) -> None:
+def test_an_abort_of_the_peer_reaches_a_call_that_waits_within_nccl(name: str, phase: str, blocking: bool) -> None:
     def abort(me: Member) -> None:
         me.comm.fail(GroupAbortedError("group 'test' was aborted on rank 1"))
 
-    first, second = fail_both(CALLS[name], phase, abort, fabric, 0.0)
-    assert first[:2] == second[:2] == ("GroupAbortedError", "group 'test' was aborted on rank 1")
-    assert max(first[2], second[2]) < LATE_S
+    first, second = fail_in_time(CALLS[name], phase, abort, blocking, 0.0)
+    assert first == second == ("GroupAbortedError", "group 'test' was aborted on rank 1")
 
 
 @pytest.mark.parametrize("phase", ["first", "warm"])
@@ -151,10 +168,9 @@ def test_an_error_of_cuda_is_raised_on_its_rank_and_told_to_the_other(name: str,
 
     leave = threading.Barrier(2)
     first, second = world(2, body, close=False)
-    assert first == second
-    assert first[0] == "DistBackendError"
-    assert "rank 1" in first[1]
-    assert "cudaError700" in first[1]
+    assert first == told(1, second)
+    assert second[0] == "DistBackendError"
+    assert "rank 1: CUDARuntimeError: cudaError700" in second[1]
 
 
 #: What is called for an all_reduce, and for a group of sends and receives.
@@ -179,10 +195,9 @@ def test_every_result_of_every_call_of_nccl_is_the_same_error_on_both(call: str,
         return found
 
     first, second = world(2, body, close=False)
-    assert first == second
-    assert first[0] == "DistBackendError"
-    assert NAMES[status] in first[1]
-    assert "rank 1" in first[1]
+    assert first == told(1, second)
+    assert second[0] == "DistBackendError"
+    assert f"rank 1: NcclError: {NAMES[status]}" in second[1]
 
 
 @pytest.mark.parametrize("call", ["commInitRank", "allReduce"])
@@ -202,8 +217,8 @@ def test_ranks_that_fail_at_once_raise_what_one_of_them_has_met(call: str) -> No
         return found
 
     first, second = world(2, body, close=False)
-    assert first == second
-    assert first[0] == "DistBackendError"
+    assert first == told(1, second) or second == told(0, first)
+    assert "DistBackendError" in (first[0], second[0])
 
 
 @pytest.mark.parametrize("call", ["record", "wait_event", "Event"])
@@ -222,8 +237,8 @@ def test_every_call_of_cuda_that_fails_is_the_same_error_on_both(call: str) -> N
         return found
 
     first, second = world(2, body, close=False)
-    assert first == second
-    assert "cudaError719" in first[1]
+    assert first == told(1, second)
+    assert "cudaError719" in second[1]
 
 
 @pytest.fixture
@@ -317,9 +332,7 @@ def test_closing_waits_for_what_a_stream_goes_on_to_use(monkeypatch: pytest.Monk
     assert world(2, body, close=False) == [7.0, 7.0]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [("entering", "pending"), ("queued", "pending"), ("entering", "queued")]
-)
+@pytest.mark.parametrize(("before", "after"), [("entering", "pending"), ("queued", "pending"), ("entering", "queued")])
 def test_works_are_seen_although_they_move_on_meanwhile(before: str, after: str) -> None:
     """A work that the watchdog misses it misses for good: nobody rings once more."""
 

@@ -279,6 +279,13 @@ class NcclCommunicator(Communicator):
         """End every operation with `error`, on the watchdog's thread; see `Communicator.abort`."""
         self._watchdog.abort(error)
 
+    def give_up_for(self, error: DistError) -> DistError:
+        """End the group for what this rank has met, about which nobody else can know better; return the first error."""
+        if self.failure is None:
+            self.on_broken(error)
+            self.give_up_and_tell(error)
+        return self.failure or error
+
     def close(self) -> None:
         """Give the NCCL communicators back; one that is broken is aborted instead, which waits for nobody."""
         try:

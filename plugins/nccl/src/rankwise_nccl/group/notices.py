@@ -7,12 +7,12 @@ for half the time-out of a collective says so: who has said nothing by the end i
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Sequence
 
-from rankwise.backends import Store
+from rankwise.backends import Store, pack_error, unpack_error
 from rankwise.errors import DistError
-from rankwise_nccl.library.failures import from_notice, to_notice
 
 __all__ = ["Notices"]
 
@@ -58,20 +58,20 @@ class Notices:
         return [rank for rank in ranks if rank != self._me and latest.get(rank, -1) < number]
 
     def publish(self, error: DistError) -> DistError:
-        """Tell `error`, and return the error of the rank that was first; it is this one if nobody else was."""
-        mine = to_notice(error)
+        """Tell `error`, and return it, or what a rank has told that was first."""
+        mine = json.dumps(pack_error(error, self._me))
         with contextlib.suppress(DistError):
             store = self._open()
             if store is not None:
                 said = store.compare_set(_KEY, "", mine).decode()
-                return error if said == mine else from_notice(said)
+                return error if said == mine else unpack_error(json.loads(said))
         return error
 
     def hear(self) -> DistError | None:
         """Return the error that a peer has told, if one has."""
         try:
             store = self._open()
-            return from_notice(store.get(_KEY)) if store is not None and store.check([_KEY]) else None
+            return unpack_error(json.loads(store.get(_KEY))) if store is not None and store.check([_KEY]) else None
         except DistError:
             self._store = None  # nobody is told any more, and nobody hears
             return None

@@ -39,6 +39,9 @@ class _Group(Protocol):
     def fail(self, error: DistError) -> DistError:
         """Make the group unusable; return what it fails with."""
 
+    def give_up_for(self, error: DistError) -> DistError:
+        """Make the group unusable for what was met here, whatever others say; return what it fails with."""
+
     def timed_out(self, text: str, waited_for: Sequence[int] = ()) -> DistTimeoutError:
         """Return the error of an operation whose time is up."""
 
@@ -85,7 +88,8 @@ class Watchdog:
         self._idle = False
         self._stopping = False
         self._error: DistError | None = None
-        self._told = False
+        #: Whether the peers know of the end of the group, and whether one of them has told this rank.
+        self._told = self._heard = False
         self._inspected = 0.0
         self._settled = False
 
@@ -104,12 +108,16 @@ class Watchdog:
         self._wake.ring()
 
     def fail(self, error: DistError) -> DistError:
-        """Fail the group with what this rank has met, and return what all ranks fail with: who told first is right.
+        """Fail the group with what this rank has met, or with what a rank has told that was first; return that.
 
         Any thread may call it; one that only wants the group to end calls the group's own, which asks nobody.
         """
         with self._failing:
-            agreed = self._group.fail(self._agreed(error))
+            agreed = self._agreed(error)
+            if agreed is error and not self._heard and not isinstance(error, DistTimeoutError):
+                agreed = self._group.give_up_for(error)
+            else:
+                agreed = self._group.fail(agreed)
             with self._lock:
                 self._error = self._error or agreed
         return agreed
@@ -158,7 +166,7 @@ class Watchdog:
         return not busy
 
     def _round(self) -> bool:
-        swept = False
+        swept, late = False, []
         for queue in self._group.queues():
             self._settle_on(queue)
             swept |= queue.sweep()
@@ -166,7 +174,9 @@ class Watchdog:
                 if work.number is not None and work.deadline.remaining() < work.deadline.timeout_s / 2:
                     self._notices.waits(work.number)
                 if work.deadline.expired() and not work.ask():
-                    raise self._late(work)
+                    late.append(work)
+        if late:
+            raise self._late(min(late, key=lambda work: work.deadline.at_s))
         if monotonic() - self._inspected > _INSPECTION_S:
             self._inspect()
             self._inspected = monotonic()
@@ -183,7 +193,7 @@ class Watchdog:
             queue.check()
         heard = self._notices.hear()
         if heard is not None:
-            self._told = True
+            self._told = self._heard = True
             raise heard
 
     def _late(self, work: NcclWork) -> DistTimeoutError:

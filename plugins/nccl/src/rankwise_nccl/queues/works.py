@@ -52,7 +52,7 @@ class NcclWork:
         "_error",
         "_future",
         "_source",
-                "after",
+        "after",
         "buffers",
         "call",
         "captured",
