@@ -207,6 +207,8 @@ class Rank:
 class CUDARuntimeError(RuntimeError):
     """As CuPy has it."""
 
+    __module__ = "cupy_backends.cuda.api.runtime"
+
     def __init__(self, status: int) -> None:
         self.status = status
         super().__init__(f"cudaError{status}: CUDA says {status}")

@@ -241,12 +241,22 @@ def test_every_call_of_cuda_that_fails_is_the_same_error_on_both(call: str) -> N
     assert "cudaError719" in second[1]
 
 
+class Stop(Exception):
+    """What a program's own handler raises."""
+
+
+@pytest.fixture(params=[KeyboardInterrupt, Stop, TimeoutError])
+def interrupt(request: pytest.FixtureRequest) -> type[BaseException]:
+    kind: type[BaseException] = request.param
+    return kind
+
+
 @pytest.fixture
-def alarm() -> Iterator[Callable[[float], None]]:
+def alarm(interrupt: type[BaseException]) -> Iterator[Callable[[float], None]]:
     """Have the main thread be interrupted after some seconds."""
 
     def handler(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise interrupt
 
     old = signal.signal(signal.SIGALRM, handler)
     yield lambda after_s: signal.setitimer(signal.ITIMER_REAL, after_s) and None
@@ -255,7 +265,9 @@ def alarm() -> Iterator[Callable[[float], None]]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_an_interrupt_is_heard_within_a_first_call(name: str, alarm: Callable[[float], None]) -> None:
+def test_an_interrupt_is_heard_within_a_first_call(
+    name: str, interrupt: type[BaseException], alarm: Callable[[float], None]
+) -> None:
     store, fabric = HashStore(), Fabric()
     me, other = Member(0, 2, store, fabric), Member(1, 2, store, fabric)
     peer = threading.Thread(target=other.comm.start, args=(1,))
@@ -264,7 +276,7 @@ def test_an_interrupt_is_heard_within_a_first_call(name: str, alarm: Callable[[f
     started(me)
     peer.join(T)
     alarm(0.05)
-    with Timed(0.05) as timed, pytest.raises(KeyboardInterrupt):
+    with Timed(0.05) as timed, pytest.raises(interrupt):
         CALLS[name](me, T).synchronize()
     assert timed.late_s < LATE_S
     me.comm.fail(GroupAbortedError("interrupted"))  # as the core does

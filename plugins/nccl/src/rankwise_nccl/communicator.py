@@ -399,7 +399,8 @@ class NcclCommunicator(Communicator):
 
     def _broken(self, works: list[NcclWork], error: Exception) -> DistError:
         """End works with what CUDA or NCCL has met, and return what all ranks raise for it."""
-        failure = self.failure or translate(error, works[0].title)
+        failure = translate(error, works[0].title)
+        failure = self.failure or failure
         if not isinstance(failure, UnsupportedOperationError):
             failure = self._watchdog.fail(failure)  # all ranks raise what one of them has found
         for work in works:

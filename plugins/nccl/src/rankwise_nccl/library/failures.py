@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import TracebackType
+
 from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
 
 __all__ = ["HINTS", "translate"]
@@ -19,11 +22,36 @@ HINTS = {
 }
 
 
+#: Whose errors are met in a call, and what else runs in it; any other code there is a handler of a signal.
+_OURS = {"rankwise", "rankwise_nccl", "cupy", "cupy_backends"}
+_CALLED = {*_OURS, "numpy", *sys.stdlib_module_names}
+
+
 def translate(error: BaseException, what: str) -> DistError:
-    """Return the error of rankwise for one of NCCL, CUDA or CuPy that `what` has met; ours stay as they are."""
+    """Return the error of rankwise for one of NCCL, CUDA or CuPy that `what` has met; ours stay as they are.
+
+    What a handler of a signal has raised is no error of anything here, and is raised again.
+    """
+    if _is_a_handlers(error):
+        raise error
     if isinstance(error, DistError):
         return error
     text = f"{error}" or type(error).__name__
     hint = next((hint for word, hint in HINTS.items() if word in text), "")
     kind = UnsupportedOperationError if "StreamCapture" in text else DistBackendError
     return kind(f"{what}: {type(error).__name__}: {text}" + (f"; {hint}" if hint else ""))
+
+
+def _is_a_handlers(error: BaseException) -> bool:
+    return _root(type(error).__module__) not in _OURS and _raised_in(error.__traceback__) not in _CALLED
+
+
+def _raised_in(trace: TracebackType | None) -> str:
+    """Return the package whose code has raised."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "rankwise" if trace is None else _root(trace.tb_frame.f_globals.get("__name__", ""))
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
