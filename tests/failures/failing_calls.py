@@ -336,7 +336,11 @@ def die(cell: Cell, folder: str, slower: float) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(BACKEND, f"file://{folder}/meet", rank=rank, world_size=size, timeout=60 * slower)
     call, group, count = _prepared(cell, slower)
+    Path(folder, f"prepared-{rank}").touch()
     if rank == ODD:
+        deadline = time.monotonic() + 20 * slower
+        while len(list(Path(folder).glob("prepared-*"))) < size and time.monotonic() < deadline:
+            time.sleep(0.001)  # the last call that has ended here may not have ended on all
         os._exit(3)
     text = said(lambda: call(group, count))
     temporary = Path(folder, f"{rank}.new")

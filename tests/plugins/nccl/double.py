@@ -136,7 +136,7 @@ class Rank:
         device = self.here() if device_id == -1 else device_id
         stream = self.chosen().get(device)
         if stream is None:
-            with self.fabric.lock:
+            with self.fabric.mutex:
                 stream = self.default.get(device) or self.default.setdefault(device, self.api.cuda.Stream(null=True))
         return stream
 
@@ -207,8 +207,6 @@ class Rank:
 class CUDARuntimeError(RuntimeError):
     """As CuPy has it."""
 
-    __module__ = "cupy_backends.cuda.api.runtime"
-
     def __init__(self, status: int) -> None:
         self.status = status
         super().__init__(f"cudaError{status}: CUDA says {status}")
@@ -247,6 +245,9 @@ class Graph:
         self.tasks: list[Any] = []
         self.valid = True
 
+    def put(self, task: Any) -> None:
+        self.tasks.append(task)
+
     def launch(self, stream: Any) -> None:
         for task in self.tasks:
             stream.put(task)
@@ -272,7 +273,7 @@ class Stream:
 
     def put(self, task: Any) -> None:
         if self.graph is not None:
-            self.graph.tasks.append(task)
+            self.graph.put(task)
         else:
             self.tasks.put(task)
 
@@ -390,6 +391,8 @@ class Communicator:
         self.device = self.owner.here()
         self.owner.contexts.add(self.device)
         self.job: Job | None = None
+        #: Memory that has been registered, by its handle.
+        self.registered: dict[int, tuple[int, int]] = {}
         #: How many operations are on their stream.
         self.running = 0
         #: How many of them use memory.
@@ -446,9 +449,23 @@ class Communicator:
         self.owner.refuse("abort")
         self._end()
 
+    def register(self, buffer: int, nbytes: int) -> int:
+        self.owner.log.append(("register", buffer, nbytes))
+        self.use("register")
+        self._refuse("register")
+        handle = next(self.owner.numbers)
+        self.registered[handle] = buffer, nbytes
+        return handle
+
+    def deregister(self, handle: int) -> None:
+        self.owner.log.append(("deregister", *self.registered.pop(handle)))
+        self.use("deregister")
+
     def finalize(self) -> None:
         self.owner.log.append(("finalize", self.owner.here()))
         self.use("finalize")
+        if self.registered:
+            self.owner.fabric.crimes.append("a communicator was finalized with memory registered")
         self.owner.refuse("finalize")
         job = Job([self], [], lambda: None)
         job.connected = lambda: self.running == 0  # type: ignore[method-assign]
@@ -471,9 +488,9 @@ class Communicator:
         if self.freed:
             self.owner.fabric.crimes.append("a communicator was freed twice")
         self.freed = True
-        with self.owner.fabric.lock:
+        with self.owner.fabric.mutex:
             self.over.set()
-            self.owner.fabric.lock.notify_all()
+            self.owner.fabric.tell()
         self.owner.fabric.wait_for(lambda: not self.inside)
 
     def check_async_error(self) -> bool:
@@ -529,22 +546,26 @@ def work_off(tasks: queue.SimpleQueue[Any], late: random.Random) -> None:
 
 
 def launch(owner: Rank, operations: list[Any]) -> None:
-    """Put the operations of one group on their streams: all of a stream as one task, sends before receives."""
-    by_stream = defaultdict(list)
+    """Put the operations of one group on their streams: all of a stream as one task, sends before receives.
+
+    In a graph, which is launched on one stream, they are one task all together, as its branches go on at the same time.
+    """
+    together = defaultdict(list)
     for operation in operations:
-        by_stream[operation[2]].append(operation)
-    for stream, ours in by_stream.items():
+        stream = owner.streams[operation[2]]
+        together[stream.graph or stream].append(operation)
+    for place, ours in together.items():
         ours.sort(key=lambda operation: operation[1] == "recv")
-        replayed = owner.streams[stream].graph is not None
+        replayed = isinstance(place, Graph)
         for operation in ours if not replayed else ():
             counted(operation[0], 1)
-        owner.streams[stream].put(lambda ours=ours, replayed=replayed: run(ours, replayed))
+        place.put(lambda ours=ours, replayed=replayed: run(ours, replayed))
 
 
 def counted(comm: Communicator, more: int) -> None:
-    with comm.owner.fabric.lock:
+    with comm.owner.fabric.mutex:
         comm.running += more
-        comm.owner.fabric.lock.notify_all()
+        comm.owner.fabric.tell()
 
 
 def run(operations: list[Any], replayed: bool) -> None:
@@ -560,16 +581,16 @@ def run(operations: list[Any], replayed: bool) -> None:
 def begun(operation: Any) -> Any:
     """Do one operation, of which an abort waits for the end, unless that has been before."""
     comm = operation[0]
-    with comm.owner.fabric.lock:
+    with comm.owner.fabric.mutex:
         if comm.over.is_set():
             return lambda: True
         comm.inside += 1
     try:
         return move(operation)
     finally:
-        with comm.owner.fabric.lock:
+        with comm.owner.fabric.mutex:
             comm.inside -= 1
-            comm.owner.fabric.lock.notify_all()
+            comm.owner.fabric.tell()
 
 
 def move(operation: Any) -> Any:

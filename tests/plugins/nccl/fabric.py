@@ -22,7 +22,9 @@ class Fabric:
     """Places that ranks know by name, where each leaves one thing that all may see."""
 
     def __init__(self) -> None:
-        self.lock = threading.Condition()
+        #: An interrupt leaves it, which it might not leave a condition that it meets at the door.
+        self.mutex = threading.RLock()
+        self._changed = threading.Condition(self.mutex)
         self._places: dict[Any, dict[Any, Any]] = defaultdict(dict)
         self.refuse_shared_gpus = False
         #: Whether calls block, and not only say that they are not done.
@@ -33,23 +35,27 @@ class Fabric:
 
     def put(self, place: Any, who: Any, what: Any = None) -> None:
         """Leave something at a place."""
-        with self.lock:
+        with self.mutex:
             self._places[place][who] = what
-            self.lock.notify_all()
+            self.tell()
 
     def come(self, place: Any) -> set[Any]:
         """Return who has left something there."""
-        with self.lock:
+        with self.mutex:
             return set(self._places[place])
 
     def get(self, place: Any, who: Any) -> Any:
         """Return what somebody has left there."""
         return self._places[place][who]
 
+    def tell(self) -> None:
+        """Have conditions looked at again, with the mutex held."""
+        self._changed.notify_all()
+
     def wait_for(self, condition: Callable[[], Any]) -> bool:
         """Wait, without holding the lock, until a condition holds; tell whether it does."""
-        with self.lock:
-            return bool(self.lock.wait_for(condition, PATIENCE_S))
+        with self._changed:
+            return bool(self._changed.wait_for(condition, PATIENCE_S))
 
 
 class Folder(Fabric):

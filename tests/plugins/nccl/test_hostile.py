@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from lateness import Timed
-from ranks import PATIENCE_S, Fabric, Member, world
+from ranks import PATIENCE_S, Fabric, Member, array, world
 
 from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import DistError, GroupAbortedError
 from rankwise.store import HashStore
+from rankwise_nccl import Options
 from rankwise_nccl.library.binding import NAMES, NcclError
 from rankwise_nccl.queues.works import NcclWork
 
@@ -275,8 +276,8 @@ def test_an_interrupt_is_heard_within_a_first_call(
     me.double.local.device = 0
     started(me)
     peer.join(T)
-    alarm(0.05)
     with Timed(0.05) as timed, pytest.raises(interrupt):
+        alarm(0.05)
         CALLS[name](me, T).synchronize()
     assert timed.late_s < LATE_S
     me.comm.fail(GroupAbortedError("interrupted"))  # as the core does
@@ -373,22 +374,73 @@ def test_works_are_seen_although_they_move_on_meanwhile(before: str, after: str)
     assert world(1, body, close=False) == [True]
 
 
-def test_a_captured_graph_replays_collectives_and_no_question_makes_it_invalid() -> None:
+def total(me: Member, own: Any, other: Any) -> None:
+    me.comm.run(Call("all_reduce", own, SUM), T).wait()
+
+
+def both(me: Member, own: Any, other: Any) -> None:
+    me.comm.run(Call("all_gather", own, outs=[other, own] if me.rank else [own, other]), T).wait()
+
+
+def crossed(me: Member, own: Any, other: Any) -> None:
+    with me.comm.batch():
+        works = [me.comm.isend(own, 1 - me.rank, 0), me.comm.irecv(other, 1 - me.rank, 0)]
+    for work in works:
+        work.wait()
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [(total, [[8.0, 0.0], [8.0, 0.0]]), (both, [[1.0, 2.0], [2.0, 1.0]]), (crossed, [[1.0, 2.0], [2.0, 1.0]])],
+)
+def test_a_captured_graph_replays_calls_and_no_question_makes_it_invalid(call: Any, wanted: Any) -> None:
+    """Each rank has one number and room for another; parts do not lie beside each other, so that they are packed."""
+
     def body(me: Member) -> list[float]:
         started(me)
-        array = me.array([1.0])
-        me.comm.run(Call("all_reduce", array, SUM), T).synchronize()
+        own, other = me.array([1.0]), me.array([0.0])
+        call(me, own, other)  # which starts what the capture must not
         before = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T)
         stream = me.double.api.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
             before.is_completed()
-            me.comm.run(Call("all_reduce", array, SUM), T).wait()
+            call(me, own, other)
             time.sleep(0.05)  # for the watchdog to ask about others
             graph = stream.end_capture()
-            for _ in range(2):
-                graph.launch(stream)
+        before.synchronize()
+        own.host[0], other.host[0] = (2.0 if call is total else 1.0 + me.rank), 0.0
+        for _ in range(2):
+            graph.launch(stream)
         stream.synchronize()
-        return list(array.host)
+        return [*own.host, *other.host]
 
-    assert world(2, body) == [[8.0]] * 2
+    assert world(2, body) == wanted
+
+
+def test_buffers_are_registered_before_they_are_used_and_forgotten_before_the_end() -> None:
+    here, elsewhere = array([1.0, 2.0]), array([3.0], device=1)
+
+    def body(me: Member) -> list[Any]:
+        me.comm.run(Call("all_reduce", here, SUM), T).synchronize()
+        me.comm.shutdown()
+        return me.double.log
+
+    [log] = world(1, body, close=False, options=Options(buffers=(here, elsewhere)))
+    entry = (here.data.ptr, here.nbytes)
+    names = [call[0] for call in log]
+    assert [call[1:] for call in log if call[0].endswith("register")] == [entry, entry]
+    wanted = ["commInitRank", "register", "allReduce", "deregister", "finalize", "destroy"]
+    assert [name for name in names if name in wanted] == wanted
+
+
+def test_a_buffer_that_nccl_refuses_fails_the_start() -> None:
+    def body(me: Member) -> None:
+        me.double.fails["register"] = 4
+        assert (
+            "starting NCCL for group 'test', rank 0: NcclError: NCCL_ERROR_INVALID_ARGUMENT"
+            in end_of(lambda: started(me))[1]
+        )
+        me.comm.shutdown()
+
+    world(1, body, close=False, options=Options(buffers=(array([1.0]),)))

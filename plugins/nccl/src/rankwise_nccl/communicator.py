@@ -33,6 +33,7 @@ from rankwise_nccl.library.failures import translate
 from rankwise_nccl.operations.messages import SelfMessages, receiving, sending
 from rankwise_nccl.operations.packing import Packed, alike
 from rankwise_nccl.operations.reducer import Reducer
+from rankwise_nccl.options import Options
 from rankwise_nccl.queues.group_queues import CommQueues
 from rankwise_nccl.queues.queue import CommQueue, issue
 from rankwise_nccl.queues.works import BarrierWork, NcclWork
@@ -58,12 +59,12 @@ class NcclCommunicator(Communicator):
     """
 
     def __init__(self, context: Context, api: Api) -> None:
-        context.options_as(type(None))
+        options = context.options_as(Options)
         super().__init__(context)
         self._api, self._nccl = api, api.nccl
         notices = Notices(context.store if context.size > 1 else None, context.global_ranks[context.rank])
         self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._whom)
-        self._all = CommQueues(api, context, self._watchdog.fail, self._flush)
+        self._all = CommQueues(api, context, self._watchdog.fail, self._flush, options.buffers)
         self._notices = notices
         self._numbers = itertools.count()
         self._batch = _Batch()

@@ -31,7 +31,7 @@ class Api(NamedTuple):
         nccl.get_version()
         library = load()
         if library is None:
-            raise DistBackendError("CuPy's NCCL is too old: 2.18 or newer is needed")
+            raise DistBackendError("CuPy's NCCL is too old: 2.19 or newer is needed")
         return cls(cupy, cupy.cuda, Nccl(library))
 
 

@@ -67,6 +67,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "ncclCommDestroy": [_P],
     "ncclCommAbort": [_P],
     "ncclCommGetAsyncError": [_P, _P],
+    "ncclCommRegister": [_P, _P, _N, _P],
+    "ncclCommDeregister": [_P, _P],
     "ncclRedOpCreatePreMulSum": [_P, _P, _I, _I, _P],
     "ncclRedOpDestroy": [_I, _P],
     "ncclGetErrorString": [_I],
@@ -186,6 +188,16 @@ class NcclCommunicator:
         if state.value:
             self._check(state.value)
         return False
+
+    def register(self, buffer: int, nbytes: int) -> int:
+        """Let NCCL use memory as it is; return what `deregister` takes."""
+        handle = ctypes.c_void_p()
+        self._check(self._library.ncclCommRegister(self.comm, buffer, nbytes, ctypes.byref(handle)))
+        return handle.value or 0
+
+    def deregister(self, handle: int) -> None:
+        """Forget what was registered."""
+        self._check(self._library.ncclCommDeregister(self.comm, handle))
 
     def finalize(self) -> None:
         """Begin to end: it is busy until all that was issued is over; then `destroy` blocks for nobody."""

@@ -22,9 +22,11 @@ HINTS = {
 }
 
 
-#: Whose errors are met in a call, and what else runs in it; any other code there is a handler of a signal.
-_OURS = {"rankwise", "rankwise_nccl", "cupy", "cupy_backends"}
-_CALLED = {*_OURS, "numpy", *sys.stdlib_module_names}
+#: What errors of NCCL, CUDA and CuPy are called.
+_MET = {"NcclError", "CUDARuntimeError", "CUDADriverError", "OutOfMemoryError"}
+
+#: Whose code runs in a call; that of any other is a handler of a signal.
+_CALLED = {"rankwise", "rankwise_nccl", "cupy", "cupy_backends", "numpy", *sys.stdlib_module_names}
 
 
 def translate(error: BaseException, what: str) -> DistError:
@@ -43,15 +45,12 @@ def translate(error: BaseException, what: str) -> DistError:
 
 
 def _is_a_handlers(error: BaseException) -> bool:
-    return _root(type(error).__module__) not in _OURS and _raised_in(error.__traceback__) not in _CALLED
+    known = isinstance(error, DistError) or type(error).__name__ in _MET
+    return not known and _raised_in(error.__traceback__) not in _CALLED
 
 
 def _raised_in(trace: TracebackType | None) -> str:
     """Return the package whose code has raised."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return "rankwise" if trace is None else _root(trace.tb_frame.f_globals.get("__name__", ""))
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
+    return "rankwise" if trace is None else str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]

@@ -7,7 +7,7 @@ which they were issued on all its ranks, which messages need not be. They are ma
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,12 +43,19 @@ class CommQueues:
         context: The group.
         failed: Told when a queue cannot start.
         flush: Issues what the calling thread has in an open batch.
+        buffers: Arrays to register.
     """
 
     def __init__(
-        self, api: Api, context: Context, failed: Callable[[DistError], object], flush: Callable[[], None]
+        self,
+        api: Api,
+        context: Context,
+        failed: Callable[[DistError], object],
+        flush: Callable[[], None],
+        buffers: Sequence[Any],
     ) -> None:
         self._api, self._context, self._failed, self._flush = api, context, failed, flush
+        self._buffers = buffers
         self._lock = threading.Lock()
         #: By `_Key`; those on the path of an operation look with a plain tuple, which is made sooner and is equal.
         self._queues: dict[Any, CommQueue] = {}
@@ -106,7 +113,8 @@ class CommQueues:
             path = "all" if key.way is None else f"{key.way[0]}-to-{key.way[1]}"
             start = Start(self._api, context, members, f"{path}/{turn}", key.device)
             connect = partial(self._connect, key)
-            queue = CommQueue(self._api, key.device, self._name, start, connect, self._failed, self._flush)
+            buffers = [buffer for buffer in self._buffers if buffer.device.id == key.device]
+            queue = CommQueue(self._api, key.device, self._name, start, connect, self._failed, self._flush, buffers)
             self._queues = {**self._queues, key: queue}  # others read it without the lock
             self._starts[queue] = start
         queue.start()

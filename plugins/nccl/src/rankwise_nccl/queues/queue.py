@@ -48,6 +48,7 @@ class CommQueue(DeviceStream):
             NCCL communicator and the stream.
         failed: Told of an error that makes the group unusable.
         flush: Ends the caller's open batch, so that nobody waits for what is still in it.
+        buffers: Arrays to register with the NCCL communicator.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class CommQueue(DeviceStream):
         connect: Callable[[Any, Any], None],
         failed: Callable[[DistError], object],
         flush: Callable[[], None],
+        buffers: Sequence[Any] = (),
     ) -> None:
         super().__init__(api, device)
         self.name, self.flush = name, flush
@@ -78,6 +80,7 @@ class CommQueue(DeviceStream):
         self.lock = threading.RLock()
         #: Held within each call into NCCL, so that an abort does not take the communicator away from under it.
         self.within = threading.RLock()
+        self._buffers, self._registered = buffers, list[int]()
         self._start, self._failed, self._connect = start, failed, connect
         self._closed = False
         self.started = Ending()
@@ -225,6 +228,8 @@ class CommQueue(DeviceStream):
         if not all(work.poll() for work in self.pending.copy()):
             comm.abort()
             return True
+        for handle in self._registered:
+            comm.deregister(handle)
         comm.finalize()
         if settled(comm.check_async_error, deadline.expired):
             comm.destroy()
@@ -251,6 +256,7 @@ class CommQueue(DeviceStream):
             if not settled(comm.check_async_error, lambda: self._closed):
                 comm.abort()
                 return
+            self._registered = [comm.register(buffer.data.ptr, buffer.nbytes) for buffer in self._buffers]
             with self.lock:
                 self.comm = comm
                 if self._closed:
