@@ -276,9 +276,13 @@ def test_an_interrupt_is_heard_within_a_first_call(
     me.double.local.device = 0
     started(me)
     peer.join(T)
-    with Timed(0.05) as timed, pytest.raises(interrupt):
+
+    def call() -> None:
         alarm(0.05)
         CALLS[name](me, T).synchronize()
+
+    with Timed(0.05) as timed, pytest.raises(interrupt):
+        call()
     assert timed.late_s < LATE_S
     me.comm.fail(GroupAbortedError("interrupted"))  # as the core does
     for member in (me, other):
