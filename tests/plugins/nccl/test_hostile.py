@@ -160,6 +160,7 @@ def test_an_abort_of_the_peer_reaches_a_call_that_waits_within_nccl(name: str, p
 def test_an_error_of_cuda_is_raised_on_its_rank_and_told_to_the_other(name: str, phase: str) -> None:
     def body(me: Member) -> tuple[str, str]:
         prepared(me, CALLS[name], phase)
+        leave.wait(T)  # else the error may come while the other is still at the first call
         # Both make the call, so that it is not for want of a peer that it fails; on rank 0 the device never gets there.
         me.double.fails["eventQuery"] = 700 if me.rank == 1 else 600
         found = end_of(lambda: CALLS[name](me, T).synchronize())
