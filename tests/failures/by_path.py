@@ -18,9 +18,10 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -32,7 +33,7 @@ from far_away import RANKS_A_HOST
 
 from rankwise_testing import RankPool
 
-__all__ = ["PATHS", "compare", "ends_on"]
+__all__ = ["PATHS", "compare", "ends_in", "ends_on"]
 
 PATHS = {
     "shm-python": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "off"},
@@ -47,35 +48,41 @@ PATHS = {
 #: So many paths are tried at once.
 _AT_ONCE = 3
 #: What ranks may say of a failure, by cell.
-Ends = dict[Cell, list[str]]
+Ends = dict[Cell, list[Any]]
 
 
 def ends_on(path: str, listed: Sequence[Cell], slower: float = 1.0) -> Ends:
     """Return how calls end on a path, on each rank; where others work too, time-outs are so many times longer."""
-    env, ends = PATHS[path], {}
+    return ends_in(PATHS[path], listed, slower)
+
+
+def ends_in(
+    env: Mapping[str, str],
+    listed: Sequence[Cell],
+    slower: float,
+    all_of: Callable[..., list[Any]] = all_of,
+    die: Callable[..., None] = die,
+) -> Ends:
+    """Return how calls end in an environment, by what makes them fail there."""
+    ends = {}
     alive = [cell for cell in listed if cell[0] != DEATH]
     if alive:
         with RankPool(3, env=env) as pool:
-            ends = dict(
-                zip(
-                    alive,
-                    zip(*pool.run(all_of, alive, slower, timeout=slower * (60 + 4 * len(alive))), strict=True),
-                    strict=True,
-                )
-            )
+            found = pool.run(all_of, alive, slower, timeout=slower * (60 + 4 * len(alive)))
+            ends = dict(zip(alive, zip(*found, strict=True), strict=True))
     for cell in listed:
         if cell[0] == DEATH:
-            ends[cell] = _survivors(cell, env, slower)
+            ends[cell] = _survivors(die, cell, env, slower)
     return {cell: list(said) for cell, said in ends.items()}
 
 
-def _survivors(cell: Cell, env: Mapping[str, str], slower: float) -> list[str]:
+def _survivors(die: Callable[..., None], cell: Cell, env: Mapping[str, str], slower: float) -> list[Any]:
     """Return how a call ends on those that outlive another; a pool would have ended their groups itself."""
     with tempfile.TemporaryDirectory() as folder:
         common = {**os.environ, **env, "WORLD_SIZE": "3"}
         common["PYTHONPATH"] = os.pathsep.join(sys.path)
         words = command(die, cell, folder, slower)
-        ranks = [subprocess.Popen(words, env={**common, "RANK": str(r)}) for r in range(3)]
+        ranks = [subprocess.Popen(words, env={**common, "RANK": str(r)}, stdout=subprocess.DEVNULL) for r in range(3)]
         for rank in ranks:
             try:
                 rank.wait(60 * slower)

@@ -24,6 +24,8 @@ SIZES = (4, 300_000)
 #: The rank that is to blame.
 ODD = 2
 TIMEOUT_S = 0.6
+#: The backend that the calls are made on.
+BACKEND = "gloo"
 #: More elements than a rank sends to another that has not received them.
 _BEYOND_WINDOWS = 1_200_000
 
@@ -316,7 +318,7 @@ def _prepared(cell: Cell, slower: float) -> tuple[Call, Any, int]:
 def all_of(listed: list[Cell], slower: float) -> list[str]:
     """Make calls fail, one after the other, and return how each has ended on this rank."""
     far_away.pretend()
-    dist.init_process_group("gloo", timeout=60 * slower)
+    dist.init_process_group(BACKEND, timeout=60 * slower)
     found = []
     for cell in listed:
         call, group, count = _prepared(cell, slower)
@@ -332,9 +334,13 @@ def die(cell: Cell, folder: str, slower: float) -> None:
     """Have the odd rank's process end while the others are in a call, and write down how that ends on them."""
     far_away.pretend()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=size, timeout=60 * slower)
+    dist.init_process_group(BACKEND, f"file://{folder}/meet", rank=rank, world_size=size, timeout=60 * slower)
     call, group, count = _prepared(cell, slower)
+    Path(folder, f"prepared-{rank}").touch()
     if rank == ODD:
+        deadline = time.monotonic() + 20 * slower
+        while len(list(Path(folder).glob("prepared-*"))) < size and time.monotonic() < deadline:
+            time.sleep(0.001)  # the last call that has ended here may not have ended on all
         os._exit(3)
     text = said(lambda: call(group, count))
     temporary = Path(folder, f"{rank}.new")

@@ -1,18 +1,21 @@
 """The backend `nccl` on the double, for the conformance suite: `--backend nccl --plugin-module nccl_on_host`.
 
-All ranks are threads. Each has a double of its own, which is kept with its world.
+All ranks are threads, or processes that meet in a folder. Each has a double of its own, which is kept with its world.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import cupy  # the stand-in
-from double import Fabric, Rank
+from double import Rank
+from fabric import Fabric, Folder
 
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
@@ -23,7 +26,10 @@ from rankwise_nccl.communicator import NcclCommunicator
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.operations import reducer
 
-_FABRIC = Fabric()
+#: Where ranks meet that are processes; without it, they are threads of one.
+FOLDER = "RANKWISE_TESTS_NCCL_FOLDER"
+
+_FABRIC = Folder(Path(os.environ[FOLDER])) if FOLDER in os.environ else Fabric()
 
 
 def rank_here() -> Rank:
@@ -48,7 +54,9 @@ def _made() -> Rank:
 def create(context: Context) -> Communicator:
     """Make a communicator on the double of this rank."""
     rank = rank_here()
-    communicator = NcclCommunicator(context, Api(SimpleNamespace(empty=cupy.empty), rank.api.cuda, rank.api.nccl))
+    communicator = NcclCommunicator(
+        context, Api(SimpleNamespace(empty=cupy.empty), rank.api.cuda, rank.api.nccl, rank.api.relax)
+    )
     if context.device_index is not None:
         communicator.start(context.device_index)
     return communicator

@@ -36,10 +36,12 @@ def _nothing(*_: Any) -> None:
 class Event:
     """Has always happened."""
 
-    __slots__ = ("done",)
+    __slots__ = ()
+
+    ptr = 0
 
     def __init__(self, disable_timing: bool = False) -> None:
-        self.done = True
+        pass
 
     record = _nothing
 
@@ -67,7 +69,7 @@ class Taker:
         pass
 
     allReduce = reduce = broadcast = allGather = reduceScatter = send = recv = _nothing
-    check_async_error = abort = destroy = _nothing
+    check_async_error = abort = finalize = destroy = _nothing
 
 
 class ndarray:
@@ -93,7 +95,7 @@ ndarray.__module__ = "cupy"  # so that the core takes it for one of CuPy's
 def create(context: Context) -> Communicator:
     """Make a communicator that has started."""
     current = Stream()
-    runtime = SimpleNamespace(getDevice=lambda: 0, deviceGetPCIBusId=str)
+    runtime = SimpleNamespace(getDevice=lambda: 0, deviceGetPCIBusId=str, eventQuery=int)
     cuda = SimpleNamespace(Event=Event, Stream=Stream, runtime=runtime, get_current_stream=lambda device_id=-1: current)
     nccl = SimpleNamespace(
         NcclCommunicator=Taker, groupStart=_nothing, groupEnd=_nothing, get_unique_id=lambda: bytes(128)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from double import Array, Fabric, Rank
+from double import Array, Rank
+from fabric import Fabric
 
 from rankwise.backends.context import Context
 from rankwise.store import HashStore
@@ -63,4 +64,5 @@ def world(size: int, body: Callable[[Member], Any], close: bool = True, **fields
     assert errors or not any(thread.is_alive() for thread in threads), "a rank hangs"
     if errors:
         raise errors[0]
+    assert not fabric.crimes
     return results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -14,11 +13,11 @@ from ranks import PATIENCE_S, Fabric, Member, world
 
 from rankwise.backends import Call
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
+from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
 from rankwise.store import HashStore
 from rankwise_nccl import communicator
 from rankwise_nccl.group import watchdog
-from rankwise_nccl.library.failures import HINTS, from_notice, to_notice, translate
+from rankwise_nccl.library.failures import HINTS, translate
 from rankwise_nccl.queues import group_queues
 
 LEEWAY_S = 1.0
@@ -69,7 +68,7 @@ def test_an_operation_that_waits_for_the_start_names_them_too() -> None:
     me = Member(0, 2, HashStore(), Fabric(), timeout_s=T)
     work = me.comm.run(Call("all_reduce", me.array([1.0]), SUM), 0.1)
     error = error_of(work.wait)
-    assert "NCCL has not started within 0.1 s; ranks 1 have not come" in str(error)
+    assert "timed out: not done within 0.1 s, waiting for rank 1" in str(error)
     me.comm.shutdown()
 
 
@@ -110,7 +109,7 @@ def test_a_time_out_aborts_nccl_and_all_ranks_raise_the_same_error() -> None:
     first, second = world(2, body, close=False)
     assert first == second
     assert first[0] is DistTimeoutError
-    assert "all_reduce #1 on group 'test', rank 0: not done within 0.2 s" in first[1]
+    assert "all_reduce #1 on group 'test', rank 0: timed out: not done within 0.2 s, waiting for rank 1" in first[1]
 
 
 def test_an_abort_from_another_thread_ends_a_wait_here_and_at_the_peers() -> None:
@@ -161,15 +160,6 @@ def test_an_error_that_nccl_reports_later_ends_the_works_with_a_hint() -> None:
         me.comm.shutdown()
 
     world(1, body, close=False)
-
-
-def test_a_busy_nonblocking_communicator_is_no_error() -> None:
-    def body(me: Member) -> None:
-        me.comm.start(0)
-        me.double.async_error = KeyError(7)
-        me.comm.queues()[0].check()
-
-    world(1, body)
 
 
 def test_a_call_that_nccl_refuses_ends_the_group_of_calls_and_the_communicator() -> None:
@@ -233,7 +223,7 @@ def test_a_message_that_nccl_refuses_ends_its_batch_and_is_the_error() -> None:
                 me.comm.irecv(into, peer, 0)
 
         text = str(error_of(begin))
-        assert "irecv(src=" in text  # and not what the end of the group says
+        assert "irecv from rank" in text  # and not what the end of the group says
         assert "which argument NCCL refuses" in text
         names = [name for name in me.double.names() if name in ("groupStart", "send", "recv", "groupEnd")]
         assert names.count("groupStart") == names.count("groupEnd")
@@ -331,22 +321,6 @@ def test_every_result_of_nccl_has_a_hint(word: str) -> None:
     error = translate(RuntimeError(f"NCCL_ERROR_{word}: something"), "all_reduce")
     assert isinstance(error, DistBackendError)
     assert HINTS[word] in str(error)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(DistTimeoutError("late"), DistBackendError("broken"), GroupAbortedError("enough")),
-        PeerDiedError(3, "node7", "killed by SIGKILL"),
-    ],
-)
-def test_a_notice_makes_the_same_error_again(error: DistError) -> None:
-    again = from_notice(to_notice(error))
-    assert (type(again), str(again)) == (type(error), str(error))
-
-
-def test_a_notice_of_a_kind_that_does_not_travel_is_an_abort() -> None:
-    assert isinstance(from_notice(json.dumps({"kind": "Odd", "args": ["m"]})), GroupAbortedError)
 
 
 @pytest.mark.parametrize("begin", ["collective", "message to oneself"])

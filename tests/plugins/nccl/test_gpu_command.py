@@ -29,10 +29,11 @@ def test_slow(): time.sleep(SECONDS)
 """
 
 
-def run(folder: Path, seconds: float) -> dict[str, Any]:
+def run(folder: Path, seconds: float, limit_s: float = PATIENCE_S) -> dict[str, Any]:
     file = folder / "test_sample.py"
     file.write_text(TESTS.replace("SECONDS", str(seconds)))
-    return run_all.pytest(folder, [str(file), "-c", "/dev/null", "--rootdir", str(folder), "-p", "no:cacheprovider"])
+    arguments = [str(file), "-c", "/dev/null", "--rootdir", str(folder), "-p", "no:cacheprovider"]
+    return run_all.pytest(folder, arguments, limit_s)
 
 
 def test_without_a_driver_it_says_so_at_once_and_exits_with_2() -> None:
@@ -55,7 +56,6 @@ def test_what_passed_failed_and_was_skipped_is_counted(tmp_path: Path) -> None:
     assert [why for why in found["skipped"].values()] == ["Skipped: for want of a second GPU"]
 
 
-def test_a_run_that_is_cut_off_tells_what_it_had_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_all, "LIMIT_S", 8)
-    found = run(tmp_path, 60)
+def test_a_run_that_is_cut_off_tells_what_it_had_found(tmp_path: Path) -> None:
+    found = run(tmp_path, 60, 8)
     assert (found["status"], found["passed"], len(found["failed"])) == ("cut off", 1, 2)

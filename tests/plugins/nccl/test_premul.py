@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rankwise.errors import DistBackendError
-from rankwise_nccl.library import premul
+from rankwise_nccl.library import binding, premul
 
 COMM = SimpleNamespace(comm=4711)
 
@@ -66,9 +66,9 @@ def test_a_library_without_it_is_an_error_that_names_the_version(monkeypatch: py
 
 
 def test_where_there_is_no_library_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(premul, "_SONAME", "libthere-is-no-such-thing.so")
-    premul._library.cache_clear()
+    monkeypatch.setattr(binding, "_SONAME", "libthere-is-no-such-thing.so")
+    binding.load.cache_clear()
     try:
         assert not premul.is_there()
     finally:
-        premul._library.cache_clear()
+        binding.load.cache_clear()

@@ -1,4 +1,4 @@
-"""The double has the signatures of CuPy, so that what passes against the one can be said to the other."""
+"""The double and the plugin's binding have the signatures of CuPy, so that what is said to one can be said to all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ranks import Rank
 
-from rankwise_nccl.library import failures
+from rankwise_nccl.library import binding, failures
 from rankwise_nccl.library.datatypes import TYPES
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed, so that the double cannot be compared with it")
@@ -17,13 +17,19 @@ nccl = pytest.importorskip("cupy.cuda.nccl", reason="this CuPy has no binding of
 
 METHODS = [
     *("allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "send", "recv"),
-    *("abort", "destroy", "check_async_error"),
+    *("abort", "destroy", "check_async_error"),  # and finalize, which CuPy has not
 ]
 
 
 def needs_library() -> None:
     if not nccl.available:
         pytest.skip("CuPy finds no NCCL library: pip install nvidia-nccl-cu12")
+
+
+def real() -> binding.Nccl:
+    """Return the binding, with the library that CuPy has loaded."""
+    nccl.get_version()
+    return binding.Nccl(binding.load())
 
 
 def said(documented: Any) -> list[str]:
@@ -42,25 +48,43 @@ def ours(function: Any) -> list[str]:
 def test_the_communicators_methods(name: str) -> None:
     needs_library()
     double = Rank().api.nccl.NcclCommunicator
-    assert ours(getattr(double, name)) == said(getattr(nccl.NcclCommunicator, name))
+    theirs = said(getattr(nccl.NcclCommunicator, name))
+    assert ours(getattr(double, name)) == ours(getattr(binding.NcclCommunicator, name)) == theirs
 
 
 def test_making_a_communicator() -> None:
     needs_library()
-    assert ours(Rank().api.nccl.NcclCommunicator.__init__) == said(nccl.NcclCommunicator)
+    made = ours(Rank().api.nccl.NcclCommunicator.__init__)
+    assert [*made, "config"] == said(nccl.NcclCommunicator)
+    assert made == ours(binding.Nccl.NcclCommunicator)
 
 
 @pytest.mark.parametrize("name", ["groupStart", "groupEnd", "get_unique_id"])
 def test_the_functions_of_the_module(name: str) -> None:
     needs_library()
-    assert ours(getattr(Rank().api.nccl, name)) == said(getattr(nccl, name))
+    assert ours(getattr(Rank().api.nccl, name)) == ours(getattr(binding.Nccl, name)) == said(getattr(nccl, name))
 
 
 def test_the_unique_id_is_bytes() -> None:
     needs_library()
-    real, double = nccl.get_unique_id(), Rank().api.nccl.get_unique_id()
-    assert type(real) is type(double) is bytes
-    assert len(real) == len(double) == 128
+    made = [api.get_unique_id() for api in (nccl, Rank().api.nccl, real())]
+    assert [(type(one), len(one)) for one in made] == [(bytes, 128)] * 3
+
+
+def test_the_binding_finds_every_function_that_it_uses() -> None:
+    needs_library()
+    assert real().get_version() == nccl.get_version()
+    real().groupStart()
+    real().groupEnd()
+
+
+def test_a_communicator_that_cannot_be_made_says_what_nccl_says_last() -> None:
+    needs_library()
+    if cupy.cuda.runtime.eventQuery(0) != 35:  # cudaErrorInsufficientDriver
+        pytest.skip("there is a driver, so that one can be made")
+    with pytest.raises(binding.NcclError, match=r"UNHANDLED_CUDA_ERROR.*driver version is insufficient") as caught:
+        real().NcclCommunicator(1, real().get_unique_id(), 0)
+    assert caught.value.status == 1
 
 
 def test_streams_events_and_devices() -> None:
@@ -80,8 +104,9 @@ def test_streams_events_and_devices() -> None:
 
 def test_the_runtime() -> None:
     double, runtime = Rank().api.cuda.runtime, cupy.cuda.runtime
-    for name in ("memcpyAsync", "deviceGetPCIBusId", "getDevice"):
+    for name in ("memcpyAsync", "deviceGetPCIBusId", "getDevice", "eventQuery"):
         assert ours(getattr(double, name)) == said(getattr(runtime, name)) or name == "getDevice"
+    assert "cudaErrorIllegalAddress" in str(runtime.CUDARuntimeError(700))
     assert double.memcpyDeviceToDevice == runtime.memcpyDeviceToDevice
 
 
@@ -96,9 +121,7 @@ def test_every_result_that_cupy_knows_has_a_hint() -> None:
     needs_library()
     for status in range(1, 7):
         assert any(word in str(nccl.NcclError(status)) for word in failures.HINTS)
-    with pytest.raises(KeyError) as caught:
-        nccl.NcclError(7)
-    assert failures.is_in_progress(caught.value)
+        assert binding.NAMES[status] in str(nccl.NcclError(status))
 
 
 def test_the_op_with_a_factor_is_found_in_the_library_that_cupy_has_loaded() -> None:

@@ -200,7 +200,7 @@ def test_scratch_belongs_to_the_streams_own_memory() -> None:
 
 def test_the_current_device_is_as_before_after_an_operation_on_another_one() -> None:
     def body(me: Member) -> None:
-        me.double.device = 3
+        me.double.local.device = 3
         me.comm.run(Call("all_reduce", me.array([1.0]), SUM), T).synchronize()
         assert me.double.current() == 3
 

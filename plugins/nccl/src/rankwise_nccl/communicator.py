@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, ClassVar
 
 from rankwise.backends import (
@@ -33,6 +33,7 @@ from rankwise_nccl.library.failures import translate
 from rankwise_nccl.operations.messages import SelfMessages, receiving, sending
 from rankwise_nccl.operations.packing import Packed, alike
 from rankwise_nccl.operations.reducer import Reducer
+from rankwise_nccl.options import Options
 from rankwise_nccl.queues.group_queues import CommQueues
 from rankwise_nccl.queues.queue import CommQueue, issue
 from rankwise_nccl.queues.works import BarrierWork, NcclWork
@@ -58,12 +59,12 @@ class NcclCommunicator(Communicator):
     """
 
     def __init__(self, context: Context, api: Api) -> None:
-        context.options_as(type(None))
+        options = context.options_as(Options)
         super().__init__(context)
         self._api, self._nccl = api, api.nccl
-        self._all = CommQueues(api, context, self.fail, self._flush)
-        notices = Notices(context.store if context.size > 1 else None)
-        self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._all.absent)
+        notices = Notices(context.store if context.size > 1 else None, context.global_ranks[context.rank])
+        self._watchdog = Watchdog(self, notices, f"rankwise watch {context.name}", self._whom)
+        self._all = CommQueues(api, context, self._watchdog.fail, self._flush, options.buffers)
         self._notices = notices
         self._numbers = itertools.count()
         self._batch = _Batch()
@@ -85,7 +86,7 @@ class NcclCommunicator(Communicator):
             error = self.failure or DistTimeoutError(
                 f"starting NCCL for {queue.name}: not done within {self.context.timeout_s:g} s; {who}"
             )
-            error = self.fail(error)
+            error = self._watchdog.fail(error)
             self._watchdog.stop(1.0)
             raise error
 
@@ -97,19 +98,19 @@ class NcclCommunicator(Communicator):
 
     def isend(self, array: Array, dst: int, tag: int) -> Work:
         """Begin to send, by ncclSend; see `Communicator.isend`."""
-        return self._send(array, dst, self.context.timeout_s)
+        return self._send(array, dst, self.context.timeout_s, "isend")
 
     def irecv(self, array: Array, src: int | None, tag: int) -> Work:
         """Begin to receive, by ncclRecv; the sender is always known, as the capability table says."""
-        return self._recv(array, src, self.context.timeout_s)
+        return self._recv(array, src, self.context.timeout_s, "irecv")
 
     def send(self, array: Array, dst: int, tag: int, timeout_s: float) -> None:
         """Send; what the current stream does next comes after it."""
-        self._send(array, dst, timeout_s).wait()
+        self._send(array, dst, timeout_s, "send").wait()
 
     def recv(self, array: Array, src: int | None, tag: int, timeout_s: float) -> int:
         """Receive; what the current stream does next comes after it. Return the sender's group rank."""
-        work = self._recv(array, src, timeout_s)
+        work = self._recv(array, src, timeout_s, "recv")
         work.wait()
         return work.source_rank()
 
@@ -272,20 +273,27 @@ class NcclCommunicator(Communicator):
         self._batch.works = None
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until the device is done with the collectives that were issued."""
-        self._await(self._all.outgoing(), timeout_s)
+        """Wait until the device is done with what other ranks or streams rely on."""
+        self._await(timeout_s)
 
     def abort(self, error: DistError) -> None:
         """End every operation with `error`, on the watchdog's thread; see `Communicator.abort`."""
         self._watchdog.abort(error)
 
+    def give_up_for(self, error: DistError) -> DistError:
+        """End the group for what this rank has met, about which nobody else can know better; return the first error."""
+        if self.failure is None:
+            self.on_broken(error)
+            self.give_up_and_tell(error)
+        return self.failure or error
+
     def close(self) -> None:
         """Give the NCCL communicators back; one that is broken is aborted instead, which waits for nobody."""
         try:
             if self.failure is None:
-                self._await(self._all.outgoing(), self.context.timeout_s)
+                self._await(self.context.timeout_s)
         except DistTimeoutError as error:
-            raise self.fail(error) from error
+            raise self._watchdog.fail(error) from error
         finally:
             self._watchdog.stop(_ABORT_S)
             late = self._all.destroy()
@@ -329,31 +337,31 @@ class NcclCommunicator(Communicator):
         buffers = tuple(part for _, part in (*going, *coming))
         return self._begin(call.op, len(buffers), self._queue(like), calls, buffers, timeout_s)
 
-    def _send(self, array: Array, dst: int, timeout_s: float) -> Work:
+    def _send(self, array: Array, dst: int, timeout_s: float, verb: str) -> Work:
         self._alive()
         if not array.nbytes and dst != self.rank:
             return COMPLETED
         queue = self._all.message(self.rank, dst, array.device.id)
-        work = sending(queue, array, self.context.global_ranks[dst], timeout_s)
+        work = sending(queue, array, self.context.global_ranks[dst], timeout_s, verb)
         if dst == self.rank:
             return self._meet(work, False)
         return self._submit(work)
 
-    def _recv(self, array: Array, src: int | None, timeout_s: float) -> Work:
+    def _recv(self, array: Array, src: int | None, timeout_s: float, verb: str) -> Work:
         self._alive()
         if src is None:
             raise UnsupportedOperationError("backend 'nccl' cannot receive from just anyone; give the source")
         if not array.nbytes and src != self.rank:
             return CompletedWork(src)
         queue = self._all.message(src, self.rank, array.device.id)
-        work = receiving(queue, array, src, self.context.global_ranks[src], timeout_s)
+        work = receiving(queue, array, src, self.context.global_ranks[src], timeout_s, verb)
         if src == self.rank:
             return self._meet(work, True)
         return self._submit(work)
 
     def _meet(self, work: NcclWork, is_receive: bool) -> Work:
         """Begin one end of a message to oneself; it is issued when the other end has come."""
-        work.queue.prepare(work)
+        self._prepare(work)
         pair = self._to_self.meet(work, is_receive)
         if pair:
             self._put(pair)
@@ -362,31 +370,57 @@ class NcclCommunicator(Communicator):
         return work
 
     def _submit(self, work: NcclWork) -> Work:
-        work.queue.prepare(work)
+        self._prepare(work)
         collected = self._batch.works
         if collected is not None:
             collected.append(work)
         else:
             self._put([work])
-            self._watchdog.look()
         return work
 
     def _put(self, works: list[NcclWork]) -> None:
-        """Hand works over: in one group where all their queues have started, else each queue's for itself."""
+        """Hand works over; the watchdog knows of them first, as NCCL may wait for the peers before it takes them."""
+        for work in works:
+            work.queue.entering.append(work)
         try:
-            queue = works[0].queue
-            if len(works) == 1 or all(work.queue is queue for work in works):
-                queue.put(works)
-            else:
-                self._put_on_several(works)
+            self._watchdog.look()
+            self._put_at_once(works)
         except Exception as error:
-            failure = self.failure or translate(error, works[0].title)
-            if not isinstance(failure, UnsupportedOperationError):
-                failure = self.fail(failure)  # all ranks raise what one of them has found
-            for work in works:
-                work.end(anew(failure))
-            raise failure from error
+            failure = self._broken(works, error)
+            if self.failure is None:
+                self._has_entered(works)
+            raise failure from error  # the queue keeps the works, as NCCL may use their memory until it is aborted
+        self._has_entered(works)
         self._catch_up(works)
+
+    def _has_entered(self, works: list[NcclWork]) -> None:
+        for work in works:
+            with suppress(ValueError):  # an abort has cleared it
+                work.queue.entering.remove(work)
+
+    def _broken(self, works: list[NcclWork], error: Exception) -> DistError:
+        """End works with what CUDA or NCCL has met, and return what all ranks raise for it."""
+        failure = translate(error, works[0].title)
+        failure = self.failure or failure
+        if not isinstance(failure, UnsupportedOperationError):
+            failure = self._watchdog.fail(failure)  # all ranks raise what one of them has found
+        for work in works:
+            work.end(anew(failure))
+        return failure
+
+    def _prepare(self, work: NcclWork) -> None:
+        try:
+            work.queue.prepare(work)
+        except Exception as error:
+            raise self._broken([work], error) from error
+
+    def _put_at_once(self, works: list[NcclWork]) -> None:
+        """Hand works over in one group where all their queues have started, else each queue's for itself."""
+        queue = works[0].queue
+        if len(works) == 1 or all(work.queue is queue for work in works):
+            queue.put(works)
+        else:
+            self._put_on_several(works)
 
     def _put_on_several(self, works: list[NcclWork]) -> None:
         queues = list(dict.fromkeys(work.queue for work in works))
@@ -403,7 +437,7 @@ class NcclCommunicator(Communicator):
         """End works that were begun while the group was given up, and that the watchdog may not have seen."""
         if self.failure is not None:
             for work in works:
-                if not work.poll():
+                if not work.look():
                     work.end(self.failure)
 
     def _flush(self) -> None:
@@ -412,7 +446,6 @@ class NcclCommunicator(Communicator):
         if works:
             self._batch.works = []
             self._put(works)
-            self._watchdog.look()
 
     def _collecting(self) -> bool:
         return self._batch.works is not None
@@ -422,6 +455,14 @@ class NcclCommunicator(Communicator):
             raise anew(self.failure)
 
     # ------------------------------------------------------------------ within
+
+    def _whom(self, work: NcclWork) -> Sequence[int] | None:
+        """Return the global ranks that an operation waits for; None if that is not known."""
+        if work.queue.comm is None:
+            return self._all.absent(work.queue)
+        if work.number is None:
+            return work.peers
+        return self._notices.missing(self.context.global_ranks, work.number)
 
     def _queue(self, array: Array) -> CommQueue:
         return self._all.collective(array.device.id)
@@ -447,11 +488,18 @@ class NcclCommunicator(Communicator):
         named = self.context.device_index
         return int(self._api.cuda.runtime.getDevice()) if named is None else named
 
-    def _await(self, queues: Sequence[CommQueue], timeout_s: float) -> None:
+    def _await(self, timeout_s: float) -> None:
+        """Wait for collectives, for what was sent, and for what was received where a stream goes on after it.
+
+        A receive that nobody has waited for may be one that nobody sends to.
+        """
         deadline = Deadline(timeout_s)
-        for queue in queues:
+        outgoing = self._all.outgoing()
+        for queue in self._all.all():
+            relied_on = queue in outgoing
             # A queue without works is waited for too: the peers start it together with this rank.
-            if not queue.started.wait(deadline.remaining()):
+            if relied_on and not queue.started.wait(deadline.remaining()):
                 raise DistTimeoutError(f"{queue.name}: NCCL has not started within {timeout_s:g} s")
             for work in queue.given():
-                work.finish(deadline.remaining())
+                if relied_on or work.waited:
+                    work.finish(deadline.remaining())

@@ -1,27 +1,38 @@
-"""What is used of CuPy, in one place, and NCCL's groups of calls."""
+"""What is used of CuPy and NCCL, in one place, and NCCL's groups of calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
+
+from rankwise.errors import DistBackendError
+from rankwise_nccl.library.binding import Nccl, load
+from rankwise_nccl.library.capture import relax
 
 __all__ = ["Api", "grouped"]
 
 
 class Api(NamedTuple):
-    """All that is used of CuPy: the packages `cupy`, `cupy.cuda` and `cupy.cuda.nccl`."""
+    """All that is used: the packages `cupy` and `cupy.cuda`, and `Nccl`, which has the names of `cupy.cuda.nccl`."""
 
     cupy: Any
     cuda: Any
     nccl: Any
+    #: Lets a thread of ours ask devices while the program captures a graph.
+    relax: Callable[[], None] = relax
 
     @classmethod
     def installed(cls) -> Api:
-        """Import them."""
+        """Import them; CuPy's own binding finds and loads the library of NCCL."""
         import cupy
         from cupy.cuda import nccl
 
-        return cls(cupy, cupy.cuda, nccl)
+        nccl.get_version()
+        library = load()
+        if library is None:
+            raise DistBackendError("CuPy's NCCL is too old: 2.19 or newer is needed")
+        return cls(cupy, cupy.cuda, Nccl(library))
 
 
 class grouped:

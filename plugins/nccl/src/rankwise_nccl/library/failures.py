@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import sys
+from types import TracebackType
 
-from rankwise.errors import (
-    DistBackendError,
-    DistError,
-    DistStoreError,
-    DistTimeoutError,
-    GroupAbortedError,
-    PeerDiedError,
-    UnsupportedOperationError,
-)
+from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
 
-__all__ = ["HINTS", "from_notice", "is_in_progress", "to_notice", "translate"]
+__all__ = ["HINTS", "translate"]
 
 #: What to do about each result of NCCL, by the word that CuPy's message has for it.
 HINTS = {
@@ -24,20 +17,25 @@ HINTS = {
     "INTERNAL_ERROR": "an error within NCCL, or memory that was overwritten; run with NCCL_DEBUG=INFO",
     "INVALID_ARGUMENT": "run with NCCL_DEBUG=WARN to see which argument NCCL refuses",
     "INVALID_USAGE": "run with NCCL_DEBUG=WARN to see which rule of NCCL was broken",
+    "NCCL_ERROR_TIMEOUT": "NCCL has waited for a peer for too long; run with NCCL_DEBUG=INFO",
     "REMOTE_ERROR": "a peer has ended, or the network to it has failed; look at the first rank that failed",
 }
 
-#: ncclInProgress; CuPy's error class has no name for it and raises KeyError in its place.
-_IN_PROGRESS = 7
 
-_CLASSES: dict[str, type[DistError]] = {
-    kind.__name__: kind
-    for kind in (DistTimeoutError, DistBackendError, DistStoreError, GroupAbortedError, PeerDiedError)
-}
+#: What errors of NCCL, CUDA and CuPy are called.
+_MET = {"NcclError", "CUDARuntimeError", "CUDADriverError", "OutOfMemoryError"}
+
+#: Whose code runs in a call; that of any other is a handler of a signal.
+_CALLED = {"rankwise", "rankwise_nccl", "cupy", "cupy_backends", "numpy", *sys.stdlib_module_names}
 
 
 def translate(error: BaseException, what: str) -> DistError:
-    """Return the error of rankwise for one of NCCL, CUDA or CuPy that `what` has met; ours stay as they are."""
+    """Return the error of rankwise for one of NCCL, CUDA or CuPy that `what` has met; ours stay as they are.
+
+    What a handler of a signal has raised is no error of anything here, and is raised again.
+    """
+    if _is_a_handlers(error):
+        raise error
     if isinstance(error, DistError):
         return error
     text = f"{error}" or type(error).__name__
@@ -46,18 +44,13 @@ def translate(error: BaseException, what: str) -> DistError:
     return kind(f"{what}: {type(error).__name__}: {text}" + (f"; {hint}" if hint else ""))
 
 
-def is_in_progress(error: BaseException) -> bool:
-    """Tell whether CuPy tried to say that a nonblocking communicator is still busy."""
-    return isinstance(error, KeyError) and error.args == (_IN_PROGRESS,)
+def _is_a_handlers(error: BaseException) -> bool:
+    known = isinstance(error, DistError) or type(error).__name__ in _MET
+    return not known and _raised_in(error.__traceback__) not in _CALLED
 
 
-def to_notice(error: DistError) -> str:
-    """Put an error into words that the peers make the same error of."""
-    kind = type(error).__name__
-    return json.dumps({"kind": kind, "args": error.args if kind in _CLASSES else [str(error)]})
-
-
-def from_notice(notice: str | bytes) -> DistError:
-    """Make the error of a notice from `to_notice`; a kind that does not travel becomes `GroupAbortedError`."""
-    told = json.loads(notice)
-    return _CLASSES.get(told["kind"], GroupAbortedError)(*told["args"])
+def _raised_in(trace: TracebackType | None) -> str:
+    """Return the package whose code has raised."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "rankwise" if trace is None else str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rankwise.errors import DistBackendError
+from rankwise_nccl.library.binding import load as _library
 
 __all__ = ["is_there", "premultiplied"]
-
-_SONAME = "libnccl.so.2"
 
 #: ncclScalarHostImmediate: the factor is read within the call, from the host.
 _HOST_IMMEDIATE = 1
@@ -37,7 +35,7 @@ def premultiplied(comm: Any, factor: Any, dtype: np.dtype[Any], datatype: int) -
     """
     library = _library()
     if library is None:
-        raise DistBackendError(f"{_SONAME} has no ncclRedOpCreatePreMulSum, which came with NCCL 2.11")
+        raise DistBackendError("there is no ncclRedOpCreatePreMulSum: it came with NCCL 2.11")
     scalar = np.asarray(factor, dtype).reshape(1)
     op = ctypes.c_int()
     status = library.ncclRedOpCreatePreMulSum(
@@ -50,17 +48,3 @@ def premultiplied(comm: Any, factor: Any, dtype: np.dtype[Any], datatype: int) -
     finally:
         # NCCL keeps the factor of calls that have been made, even where they are still in an open group.
         library.ncclRedOpDestroy(op, comm.comm)
-
-
-@cache
-def _library() -> Any:
-    """Return the library that is in the process already: of two with one soname only the first is loaded."""
-    try:
-        library = ctypes.CDLL(_SONAME)
-        create, destroy = library.ncclRedOpCreatePreMulSum, library.ncclRedOpDestroy
-    except (OSError, AttributeError):
-        return None
-    pointer = ctypes.c_void_p
-    create.argtypes = [pointer, pointer, ctypes.c_int, ctypes.c_int, pointer]
-    destroy.argtypes = [ctypes.c_int, pointer]
-    return library

@@ -18,24 +18,24 @@ __all__ = ["SelfMessages", "receiving", "sending"]
 _SENDER, _RECEIVER = 0, 1
 
 
-def sending(queue: CommQueue, array: Array, name: int, timeout_s: float) -> NcclWork:
+def sending(queue: CommQueue, array: Array, name: int, timeout_s: float, verb: str) -> NcclWork:
     """Return the work that sends `array` along a queue; `name` is the receiver's global rank."""
     address, nbytes = array.data.ptr, array.nbytes
 
     def call(comm: Any, stream: int) -> None:
         comm.send(address, nbytes, BYTE, _RECEIVER, stream)
 
-    return NcclWork(queue, f"isend(dst={name})", call, (array,), timeout_s)
+    return NcclWork(queue, f"{verb} to rank {name}", call, (array,), timeout_s, peers=(name,))
 
 
-def receiving(queue: CommQueue, array: Array, source: int, name: int, timeout_s: float) -> NcclWork:
+def receiving(queue: CommQueue, array: Array, source: int, name: int, timeout_s: float, verb: str) -> NcclWork:
     """Return the work that receives `array`; `source` is the sender's group rank, `name` its global one."""
     address, nbytes = array.data.ptr, array.nbytes
 
     def call(comm: Any, stream: int) -> None:
         comm.recv(address, nbytes, BYTE, _SENDER, stream)
 
-    return NcclWork(queue, f"irecv(src={name})", call, (array,), timeout_s, source=source)
+    return NcclWork(queue, f"{verb} from rank {name}", call, (array,), timeout_s, source=source, peers=(name,))
 
 
 class SelfMessages:

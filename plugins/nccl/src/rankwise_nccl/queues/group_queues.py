@@ -7,11 +7,11 @@ which they were issued on all its ranks, which messages need not be. They are ma
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context
+from rankwise.backends import Context, Deadline
 from rankwise.errors import DistError
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.library.datatypes import BYTE
@@ -23,6 +23,9 @@ __all__ = ["CommQueues"]
 
 #: Giving NCCL back takes a moment; one that has not done so by then is left to a thread that ends with the process.
 _DESTROY_S = 30.0
+
+#: How long an abort of what the peers do not let go may take.
+_ABORT_S = 1.0
 
 
 class _Key(NamedTuple):
@@ -40,12 +43,19 @@ class CommQueues:
         context: The group.
         failed: Told when a queue cannot start.
         flush: Issues what the calling thread has in an open batch.
+        buffers: Arrays to register.
     """
 
     def __init__(
-        self, api: Api, context: Context, failed: Callable[[DistError], object], flush: Callable[[], None]
+        self,
+        api: Api,
+        context: Context,
+        failed: Callable[[DistError], object],
+        flush: Callable[[], None],
+        buffers: Sequence[Any],
     ) -> None:
         self._api, self._context, self._failed, self._flush = api, context, failed, flush
+        self._buffers = buffers
         self._lock = threading.Lock()
         #: By `_Key`; those on the path of an operation look with a plain tuple, which is made sooner and is equal.
         self._queues: dict[Any, CommQueue] = {}
@@ -81,7 +91,15 @@ class CommQueues:
 
     def destroy(self) -> list[str]:
         """Give all queues back, all at the same time, as each waits for its peers; return those that took too long."""
-        return together(((queue.name, queue.destroy) for queue in self.all()), min(_DESTROY_S, self._context.timeout_s))
+        deadline = Deadline(min(_DESTROY_S, self._context.timeout_s))
+        late: list[str] = []
+
+        def destroy(queue: CommQueue) -> None:
+            if not queue.destroy(deadline):
+                late.append(queue.name)
+
+        stuck = together([(queue.name, partial(destroy, queue)) for queue in self.all()], deadline.timeout_s + _ABORT_S)
+        return [*stuck, *late]
 
     def _make(self, key: _Key) -> CommQueue:
         with self._lock:
@@ -95,7 +113,8 @@ class CommQueues:
             path = "all" if key.way is None else f"{key.way[0]}-to-{key.way[1]}"
             start = Start(self._api, context, members, f"{path}/{turn}", key.device)
             connect = partial(self._connect, key)
-            queue = CommQueue(self._api, key.device, self._name, start, connect, self._failed, self._flush)
+            buffers = [buffer for buffer in self._buffers if buffer.device.id == key.device]
+            queue = CommQueue(self._api, key.device, self._name, start, connect, self._failed, self._flush, buffers)
             self._queues = {**self._queues, key: queue}  # others read it without the lock
             self._starts[queue] = start
         queue.start()

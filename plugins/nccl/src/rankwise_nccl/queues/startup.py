@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 from rankwise.backends import Context, Deadline, PrefixStore, Store
 from rankwise.errors import DistBackendError, DistError, DistStoreError, DistTimeoutError, GroupAbortedError
 from rankwise_nccl.library.api import Api
+from rankwise_nccl.queues.settling import settled
 
 __all__ = ["Note", "Start"]
 
@@ -48,11 +49,10 @@ class Start:
     def __call__(self, given_up: Callable[[], bool]) -> Any:
         """Make the communicator, on a thread whose current device is the queue's, unless `given_up()` meanwhile."""
         if len(self._members) == 1:
-            return self._api.nccl.NcclCommunicator(1, self._api.nccl.get_unique_id(), 0)
+            return self._made(self._api.nccl.get_unique_id(), given_up)
         notes, unique_id = self._meet(Deadline(self._context.timeout_s), given_up)
         try:
-            place = self._members.index(self._context.rank)
-            return self._api.nccl.NcclCommunicator(len(self._members), unique_id, place)
+            return self._made(unique_id, given_up)
         except self._api.nccl.NcclError as error:
             shared = _shared_devices(notes)
             if not shared:
@@ -68,6 +68,19 @@ class Start:
             return [name for name in names if not self._store.check([f"here/{name}"])]
         except DistError:
             return []
+
+    def _made(self, unique_id: bytes, given_up: Callable[[], bool]) -> Any:
+        """Have NCCL make the communicator."""
+        place = self._members.index(self._context.rank)
+        comm = self._api.nccl.NcclCommunicator(len(self._members), unique_id, place)
+        if not settled(comm.check_async_error, given_up):
+            comm.abort()
+            raise self._given_up()
+        return comm
+
+    def _given_up(self) -> GroupAbortedError:
+        me = self._context.global_ranks[self._context.rank]
+        return GroupAbortedError(f"starting NCCL for group {self._context.name!r} on rank {me} was given up")
 
     def _tell(self) -> None:
         """Tell the members that this rank has come, and with which device."""
@@ -92,7 +105,7 @@ class Start:
             while not given_up() and not deadline.expired() and not self._come(self._store, keys, deadline):
                 pass
             if given_up():
-                raise GroupAbortedError(f"starting NCCL for group {self._context.name!r} on rank {me} was given up")
+                raise self._given_up()
             said = self._store.multi_get(keys, timeout=deadline.remaining())
             notes: dict[int, Note] = {name: json.loads(text) for name, text in zip(names, said, strict=True)}
             unique_id = self._store.get("id", timeout=deadline.remaining())

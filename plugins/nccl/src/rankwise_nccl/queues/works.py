@@ -12,15 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import Deadline, Timeout, anew, items_in, seconds
-from rankwise.errors import DistTimeoutError
+from rankwise.errors import DistError, DistTimeoutError
 from rankwise_nccl.library.failures import translate
 
 if TYPE_CHECKING:
     from rankwise.backends import Array, Work
-    from rankwise.errors import DistError
     from rankwise_nccl.queues.queue import CommQueue
 
 __all__ = ["BarrierWork", "NcclWork"]
@@ -44,6 +44,7 @@ class NcclWork:
         after: Puts what follows NCCL's part on the stream; called with the stream's address.
         source: The group rank that a received message comes from.
         number: How many collectives have been begun on the group before this one.
+        peers: The global rank at the other end of a message.
     """
 
     __slots__ = (
@@ -51,7 +52,6 @@ class NcclWork:
         "_error",
         "_future",
         "_source",
-        "_waited",
         "after",
         "buffers",
         "call",
@@ -62,8 +62,10 @@ class NcclWork:
         "issued",
         "number",
         "op",
+        "peers",
         "queue",
         "ready",
+        "waited",
     )
 
     def __init__(
@@ -76,8 +78,9 @@ class NcclWork:
         after: Callable[[Any], None] | None = None,
         source: int | None = None,
         number: int | None = None,
+        peers: tuple[int, ...] = (),
     ) -> None:
-        self.number = number
+        self.number, self.peers = number, peers
         self.queue, self.op, self.call, self.after, self.buffers = queue, op, call, after, buffers
         self.deadline = Deadline(timeout_s)
         #: Recorded on the caller's stream at the call, and on the queue's stream behind the operation.
@@ -87,9 +90,10 @@ class NcclWork:
         self.captured = False
         self.issued = False
         self.ended = False
+        #: Whether a stream has been made to wait for it, and so goes on to use what it brings.
+        self.waited = False
         self._error: DistError | None = None
         self._future: Future[Any] | None = None
-        self._waited = False
         self._source = source
 
     # ------------------------------------------------------------------ for the backend
@@ -100,17 +104,39 @@ class NcclWork:
         number = "" if self.number is None else f" #{self.number}"
         return f"{self.op}{number} on {self.queue.name}"
 
-    def poll(self) -> bool:
-        """Look whether the device is done, and tell whether the work has ended."""
+    def ask(self) -> bool:
+        """Ask whether the device is done, and tell whether the work has ended.
+
+        Raises:
+            DistError: What CUDA has met; an earlier kernel's failure shows wherever it is asked next.
+        """
         if not self.ended and self.issued and not self.captured:
             try:
-                done = self.done.done
-            except Exception as error:  # an earlier kernel's failure shows wherever CUDA is asked next
-                self.end(translate(error, self.title))
-            else:
-                if done:
-                    self.end(None)
+                happened = self.queue.has_happened(self.done)
+            except Exception as error:
+                raise translate(error, self.title) from error
+            if happened:
+                self.end(None)
         return self.ended
+
+    def poll(self) -> bool:
+        """Ask, and end the work with what CUDA has met."""
+        try:
+            return self.ask()
+        except DistError as error:
+            self.end(error)
+            return True
+
+    def look(self) -> bool:
+        """Ask for the program: not while it captures a graph, and what CUDA has met is left to the watchdog.
+
+        That asks the same, and has all ranks raise the same error.
+        """
+        if self.ended or self.queue.captures():
+            return self.ended
+        with suppress(DistError):
+            return self.ask()
+        return False
 
     def end(self, error: DistError | None) -> None:
         """End the work; the first ending counts. The buffers stay where they are if it has failed."""
@@ -127,13 +153,18 @@ class NcclWork:
             with self.queue.on_device():  # callbacks may well work on the arrays
                 _settle(future, error)
 
+    @property
+    def failure(self) -> DistError | None:
+        """What it has failed with."""
+        return self._error
+
     def finish(self, timeout_s: float) -> None:
         """Block until the device is done, whatever becomes of the work.
 
         Raises:
             DistTimeoutError: The time-out has passed.
         """
-        self._block(timeout_s, self.poll)
+        self._block(timeout_s, self.look)
 
     # ------------------------------------------------------------------ `Work`
 
@@ -148,25 +179,28 @@ class NcclWork:
         if not self.issued:
             self.queue.flush()
         if timeout_s is not None and timeout_s < self.deadline.timeout_s:  # else the watchdog is the first to end it
-            self._block(timeout_s, self.poll)
+            self._block(timeout_s, self.look)
         elif not self.issued:
             self._block(None, lambda: self.issued)
         self._check()
         if not self.ended:
-            self.queue.join(self)
-        self._waited = True
+            try:
+                self.queue.join(self)
+            except Exception as error:
+                raise translate(error, self.title) from error
+        self.waited = True
         return True
 
     def synchronize(self) -> None:
         """Block the host until the device is done."""
         if not self.issued:
             self.queue.flush()
-        self._block(None, self.poll)
+        self._block(None, self.look)
         self._check()
 
     def is_completed(self) -> bool:
         """Tell whether the device is done, or the caller's stream has been made to wait until it is."""
-        return self._waited or self.poll()
+        return self.waited or self.look()
 
     def is_success(self) -> bool:
         """Tell whether the work has ended well."""
@@ -174,7 +208,7 @@ class NcclWork:
 
     def exception(self) -> BaseException | None:
         """Return the error of a work that has failed, or None."""
-        return self._error if self.poll() else None
+        return self._error if self.look() else None
 
     def result(self) -> Any:
         """Wait; a backend fills the caller's buffers and has nothing else to give."""
