@@ -86,7 +86,7 @@ def asked_of_groups() -> set[str]:
 
 #: What the other rank does meanwhile, without which a call cannot be tried.
 PARTNERS = {
-    **dict.fromkeys(("recv", "irecv"), ("send",)),
+    **dict.fromkeys(("recv", "irecv", "probe", "iprobe"), ("send",)),
     **dict.fromkeys(("send", "isend"), ("recv",)),
     **dict.fromkeys(("send_object_list", "recv_object_list"), ("send_object_list", "recv_object_list")),
 }
@@ -94,7 +94,7 @@ VALUES: dict[str, Any] = {"async_op": True, "async_ops": True, "timeout": 20.0, 
 
 
 def _options(call: str) -> list[str]:
-    if call in ("send", "recv", "isend", "irecv"):
+    if call in ("send", "recv", "isend", "irecv", "probe", "iprobe"):
         options = {"send": ("timeout", "tag"), "recv": ("timeout", "tag", "src"), "isend": ("tag",)}
         return list(options.get(call, ("tag", "src")))
     parameters = inspect.signature(getattr(dist, call)).parameters
@@ -174,6 +174,16 @@ def _message(asked: Question, options: dict[str, Any], pair: dist.ProcessGroup, 
 
 
 @_on_a_pair
+def _probe(asked: Question, options: dict[str, Any], pair: dist.ProcessGroup, peer: int) -> None:
+    """Look at a message of the other rank's, and receive it."""
+    place = {"group": pair, **options}
+    sending = dist.isend(_array(asked), peer, group=pair, tag=options.get("tag", 0))
+    getattr(dist, asked.call)(**{"src": peer, **place})
+    _waited(dist.irecv(_array(asked), **{"src": peer, **place}))
+    _waited(sending)
+
+
+@_on_a_pair
 def _batch(asked: Question, options: Any, pair: dist.ProcessGroup, peer: int) -> None:
     ops = [dist.P2POp(op, _array(asked), peer, pair) for op in (dist.isend, dist.irecv)]
     for work in dist.batch_isend_irecv(ops):
@@ -248,6 +258,7 @@ CALLS: dict[str, Callable[[Question, Any], None]] = {
     "all_to_all": _plain("all_to_all", lambda asked: [_mine(asked), _mine(asked)], _parts),
     "all_to_all_single": _plain("all_to_all_single", _array, _array),
     **dict.fromkeys(("send", "recv", "isend", "irecv"), _message),
+    **dict.fromkeys(("probe", "iprobe"), _probe),
     "batch_isend_irecv": _batch,
     "all_gather_object": lambda asked, options: dist.all_gather_object([None, None], "a"),
     "gather_object": lambda asked, options: dist.gather_object("a", [None, None] if dist.get_rank() == 0 else None),

@@ -10,7 +10,7 @@ from rankwise_local.communicator import CAPABILITIES
 
 WHY = "this product is sold without"
 _UNPROMISED = no(
-    *("async", "tags", "any_source", "short_messages", "message_dtypes"),
+    *("async", "tags", "any_source", "short_messages", "message_dtypes", "probe"),
     *("uneven", "sparse", "timeout", "mismatch", "shrink"),
     reason=WHY,
 )
@@ -39,14 +39,14 @@ def few_dtypes():
     ops = native("send", "recv", dtypes=two, reason=WHY)
     ops |= derived(*(op for op in COLLECTIVES if "reduce" not in op), dtypes=two, reason=WHY)
     ops |= derived("all_reduce", "reduce", "reduce_scatter", reduce_ops={"SUM": two}, reason=WHY)
-    features = native("tags", "any_source", "short_messages", "message_dtypes", "abort")
+    features = native("tags", "any_source", "short_messages", "message_dtypes", "probe", "abort")
     return _spec("few_dtypes", ops, features | derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink"))
 
 
 def only_messages():
     """Bytes between two ranks, and no collective at all."""
     ops = native("send", "recv", dtypes=frozenset({"uint8"}), reason=WHY) | no(*COLLECTIVES, reason=WHY)
-    features = native("tags", "any_source", "short_messages", "abort") | derived("timeout")
+    features = native("tags", "any_source", "short_messages", "probe", "abort") | derived("timeout")
     return _spec("only_messages", ops, features | no("async", "message_dtypes", "uneven", "mismatch", reason=WHY))
 
 
