@@ -8,7 +8,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.errors import DistTimeoutError
-from rankwise_testing.suite.arrays import plain, same
+from rankwise_testing.suite.arrays import on_device, plain, same
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, still_usable
 from rankwise_testing.suite.plugin import Kit, needs
 
@@ -44,7 +44,7 @@ def test_messages_of_any_length_are_probed(kit: Kit) -> None:
 def probed_at_all_lengths() -> None:
     lengths = (0, 1_000_000, 5)
     if dist.get_rank() == 0:
-        works = [begun(dist.isend(numbers(7).repeat(length), 1)) for length in lengths]
+        works = [begun(dist.isend(on_device(host(7).repeat(length)), 1)) for length in lengths]
         for work in works:
             work.wait()
         return
@@ -52,7 +52,7 @@ def probed_at_all_lengths() -> None:
         found = dist.probe(0)
         assert found is not None
         assert found.count(plain()) == length
-        array = numbers(-1).repeat(length)
+        array = on_device(host(-1).repeat(length))
         dist.recv(array, 0)
         same(array, host(7).repeat(length))
 
