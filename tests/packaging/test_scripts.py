@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
 
 #: Stands in for a Python: makes an environment whose pip says much, and ends as it is told.
 FAKE = """#!/bin/sh
@@ -28,7 +29,7 @@ def environment(folder: Path, pip_ends: int) -> subprocess.CompletedProcess[str]
     )
     variables = {"PATH": "/usr/bin:/bin", "PYTHON": str(fake), "PIP_ENDS": str(pip_ends)}
     command = ["bash", "-c", program]
-    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_an_environment_is_made_in_two_lines_once(tmp_path: Path) -> None:
