@@ -390,7 +390,14 @@ def _remembered(*asked: Any) -> bool:
 
 
 def _supported(
-    op: str, device: Any, dtype: Any, reduce_op: Any, backend: str | None, features: Iterable[str], *group: int | None
+    op: str,
+    device: Any,
+    dtype: Any,
+    reduce_op: Any,
+    backend: str | None,
+    features: Iterable[str],
+    size: int | None,
+    hosts: int | None,
 ) -> tuple[list[Cell] | None, bool]:
     """Return the conditions of the first backend that would accept a call, and whether that lasts."""
     require(backend=backend, features=features)
@@ -398,7 +405,7 @@ def _supported(
     lasts = True
     kind, features = _kind(device) if backend is None else device, tuple(features)
     for table in registry.tables() if backend is None else [registry.get(backend.lower()).capabilities]:
-        answer = table.ask(op, kind, dtype, reduce_op, features=features, size=group[0], hosts=group[1])
+        answer = table.ask(op, kind, dtype, reduce_op, features=features, size=size, hosts=hosts)
         if answer:
             return table.conditions(op, device_kind(kind, table.devices), features), True
         lasts = lasts and answer.why is not Why.CONDITION

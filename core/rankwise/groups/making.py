@@ -210,8 +210,9 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
             )
             if watcher is not None:
                 watcher.everyone_is_here(seats)
-            by_rank = dict(zip(participants, seats, strict=False))
-            return hosts_of(by_rank[rank] for rank in plan.ranks) if minds else None
+            if not minds:
+                return None
+            return hosts_of(seat for rank, seat in zip(participants, seats, strict=True) if rank in plan.ranks)
         except SAID as error:
             with contextlib.suppress(DistError):
                 if world.store is life:  # else this thread has been left behind

@@ -22,13 +22,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rankwise.backends import Device
 from rankwise.launching import Availability, Capabilities, Cell, __version__
-
-if TYPE_CHECKING:
-    from rankwise_launch.interviews import Interview
 
 __all__ = ["answer", "tables"]
 
@@ -55,11 +52,13 @@ class _Answer:
         owner: The distribution and version that bring it.
         asked: When it was asked.
         table: What it can do, and whether it can run here; None if it cannot be used.
+        plain: The table as plain data, where it has come as such.
     """
 
     owner: str
     asked: float
     table: Capabilities | None
+    plain: Mapping[str, Any] | None = None
 
     def holds(self, owner: str) -> bool:
         """Tell whether it is still an answer, now that `owner` brings the backend."""
@@ -68,6 +67,8 @@ class _Answer:
         return self.owner == owner and 0 <= age_s < (_HOLDS_S if is_yes else _NO_HOLDS_S)
 
 
+#: A table, and the plain data that it was made of.
+_Found = tuple[Capabilities, dict[str, Any]]
 #: What this process knows of each backend.
 _known: dict[str, _Answer] = {}
 
@@ -97,10 +98,10 @@ def _asked(owners: Mapping[str, str]) -> dict[str, _Answer]:
     if rest := [name for name in owners if name not in said]:
         said |= _heard("ask_apart", rest, PATIENCE_S + _LEEWAY_S)
     now = time.time()
-    return {name: _Answer(owner, now, said.get(name)) for name, owner in owners.items()}
+    return {name: _Answer(owner, now, *said.get(name) or (None,)) for name, owner in owners.items()}
 
 
-def _heard(function: str, names: Sequence[str], patience_s: float) -> dict[str, Capabilities | None]:
+def _heard(function: str, names: Sequence[str], patience_s: float) -> dict[str, _Found | None]:
     """Return what another process has found out about backends, until it has ended or kept us waiting.
 
     Args:
@@ -109,7 +110,7 @@ def _heard(function: str, names: Sequence[str], patience_s: float) -> dict[str, 
         patience_s: How long a line may take; the first comes when the interpreter has begun, too.
     """
     order = json.dumps({"path": sys.path, "names": names, "function": function}).encode()
-    said: dict[str, Capabilities | None] = {}
+    said: dict[str, _Found | None] = {}
     with (
         suppress(OSError, ValueError, TypeError, LookupError),
         subprocess.Popen(
@@ -122,7 +123,7 @@ def _heard(function: str, names: Sequence[str], patience_s: float) -> dict[str, 
     ):
         try:
             for name, found in _lines(asker, order, len(names), patience_s):
-                said[name] = None if found is None else Capabilities.from_dict(name, found[1], Availability(*found[0]))
+                said[name] = found and (Capabilities.from_dict(name, found[1], Availability(*found[0])), found[1])
         finally:
             with suppress(OSError):
                 os.killpg(asker.pid, signal.SIGKILL)
@@ -148,10 +149,10 @@ def _lines(asker: subprocess.Popen[bytes], order: bytes, count: int, patience_s:
 
 def ask_in_turn(names: Sequence[str], say: Callable[[str, object], None]) -> None:
     """Ask one after the other in this process, which ends with the first that ends it."""
-    from rankwise_launch.interviews import interview
+    from rankwise_launch.interviews import plain_answer
 
     for name in names:
-        say(name, _plain(interview(name)))
+        say(name, plain_answer(name))
 
 
 def ask_apart(names: Sequence[str], say: Callable[[str, object], None]) -> None:
@@ -159,7 +160,7 @@ def ask_apart(names: Sequence[str], say: Callable[[str, object], None]) -> None:
     from rankwise_launch.interviews import interviews
 
     for each in interviews(PATIENCE_S, names=names):
-        say(each.name, _plain(each))
+        say(each.name, None if each.table is None else (each.available, each.table.to_dict()))
 
 
 def answer(order: Mapping[str, Any]) -> None:
@@ -171,10 +172,6 @@ def answer(order: Mapping[str, Any]) -> None:
     {"ask_in_turn": ask_in_turn, "ask_apart": ask_apart}[order["function"]](
         order["names"], lambda name, found: print(json.dumps([name, found]), file=told, flush=True)
     )
-
-
-def _plain(found: Interview) -> object:
-    return None if found.table is None else (found.available, found.table.to_dict())
 
 
 # In the user's cache directory: plain data, which is read only if nobody but this user can have written it
@@ -259,9 +256,9 @@ def _written(answer: _Answer, numbers: dict[str, int]) -> tuple[Any, ...]:
     """Return an answer as plain data, with the number of each cell; those that are new get the next ones."""
     if answer.table is None:
         return answer.owner, answer.asked, (), (), {}
-    groups = [(numbers.start, numbers.stop, numbers.step) for numbers in (answer.table.sizes, answer.table.hosts)]
-    devices = {}
-    for device, plain in answer.table.to_dict().items():
+    devices, groups = {}, []
+    for device, plain in (answer.plain or answer.table.to_dict()).items():
+        groups = [plain[name] for name in ("sizes", "hosts")]
         devices[device] = [
             {op: numbers.setdefault(json.dumps(cell), len(numbers)) for op, cell in plain[kind].items()}
             for kind in ("ops", "features")

@@ -37,7 +37,7 @@ from rankwise.launching import (
 )
 from rankwise_launch.processes import die_with_parent
 
-__all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interview", "interviews", "notes"]
+__all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interviews", "notes", "plain_answer"]
 
 #: How long a backend may take to answer; some load a library of a GPU for it.
 PATIENCE_S = 20.0
@@ -97,9 +97,10 @@ def interviews(
     return sorted([*asked, *missing], key=lambda interview: interview.name)
 
 
-def interview(name: str) -> Interview:
-    """Ask a backend in this process, which it may end."""
-    return _interview(name, "", json.loads(json.dumps(_ask(name, False))), "", 0.0)
+def plain_answer(name: str) -> tuple[Any, Any] | None:
+    """Ask a backend in this process, which it may end: whether it can run, and its table as plain data."""
+    found = _ask(name, False)
+    return None if "problem" in found else (found["available"], found["table"])
 
 
 @dataclass
