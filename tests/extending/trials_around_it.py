@@ -351,8 +351,15 @@ from rankwise.groups.queries import moods
 
 assert moods() == "good"
 """,
-    (Edit("docs/many-machines.md", "\n| `RANKWISE_MOOD` | how the ranks feel |\n", END),),
-    f"{PAGES}test_every_setting_is_listed",
+    (
+        Edit(
+            "docs/settings.md",
+            "| `RANKWISE_MOOD` | none | how the ranks feel; [logging](logging.md) | rankwise |\n",
+            END,
+        ),
+        Edit("docs/logging.md", "\n`RANKWISE_MOOD` says how the ranks feel.\n", END),
+    ),
+    f"{PAGES}test_every_setting_is_listed_with_its_readers_and_a_page_that_explains_it",
     anywhere="core/rankwise/groups/queries.py",
 )
 
