@@ -92,7 +92,10 @@ BUGS: dict[str, dict[str, tuple[str, str]]] = {
         "takes_what_was_withdrawn": ("withdrawn or batch", r"test_a_receive_that_is_withdrawn.*"),
         "keeps_messages": ("small_call and send or test_shapes", r"test_a_small_call.*"),
         "takes_what_it_probes": ("probed or how_much", r"test_messages_of_any_length_are_probed"),
-        "probes_what_was_received": ("probed or how_much", r"test_a_message_that_was_probed.*"),
+        "probes_what_was_received": (
+            "probed or how_much",
+            r"test_a_message_that_was_probed.*|test_messages_of_any_length_are_probed",
+        ),
         "probes_any_tag": ("probe_goes or how_much", r"test_a_probe_goes_by_its_tag"),
         "probes_of_rank_0": ("probe_of_anyone or how_much", r"test_a_probe_of_anyone.*"),
         "got_all_it_had_room_for": ("probed or how_much", r"test_a_receive_of_a_shorter.*"),

@@ -14,9 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: What runs in ranks, with the program's main thread.
 PLUGINS = ("gloo_tcp", "mpi", "nccl", "network", "ray", "stores", "torch", "watch")
-#: Where it is known: ends that hold signal handlers back, and locks that are let go wherever an interrupt comes.
+#: Where it is known: ends that hold signal handlers back, locks that are let go wherever an interrupt comes, and one
+#: that only a thread tries on which no signal handler runs.
 KNOWN = {
     "plugins/nccl/src/rankwise_nccl/group/watchdog.py": ["is_alive"],
+    "plugins/nccl/src/rankwise_nccl/queues/queue.py": ["a lock that is tried"],
     "plugins/nccl/src/rankwise_nccl/queues/together.py": ["is_alive"],
     "plugins/stores/src/rankwise_stores/shared_file.py": ["a lock that is tried"],
 }

@@ -32,6 +32,7 @@ __all__ = [
     "parts_aside",
     "place",
     "reduce_op",
+    "reducible_array",
     "root_list",
     "same_kind",
     "same_size",
@@ -96,6 +97,19 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
         return array if array.flags.c_contiguous else as_copy(array)
     except BufferError as error:
         raise ValueError(f"{_where(group, op, name)} {error}") from None
+
+
+def reducible_array(group: ProcessGroup, op: str, name: str, value: Any, *, is_result: bool = True) -> Array:
+    """Return an array whose elements are reduced in place, if `is_result`, and which is this rank's alone."""
+    from rankwise.basics.shared import shared_word
+
+    array = (output_array if is_result else input_array)(group, op, name, value)
+    if isinstance(array, np.ndarray) and shared_word([array]):
+        raise ValueError(
+            f"{_where(group, op, name)} is memory that the ranks of this host have in common, where the result would "
+            "be written over what others still read; reduce a copy, or an array with copies='rank'"
+        )
+    return array
 
 
 def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:

@@ -252,7 +252,7 @@ def _small_ones(group: ProcessGroup, given: Sequence[Any]) -> list[Array] | None
     """Return arrays that are reduced as one, by what all ranks know alike of them: their dtypes and shapes."""
     if not 1 < len(given) <= _MOST_ARRAYS or any(type(each) is not np.ndarray and is_sparse(each) for each in given):
         return None
-    arrays = [check.output_array(group, "all_reduce", "tensor", each) for each in given]
+    arrays = [check.reducible_array(group, "all_reduce", "tensor", each) for each in given]
     first = arrays[0].dtype
     alike = all(type(array) is np.ndarray and array.dtype == first for array in arrays)
     return arrays if alike and 0 < sum(array.nbytes for array in arrays) <= _MOST_NBYTES else None

@@ -143,7 +143,7 @@ def all_reduce(
             array, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op)
             given: Any = tensor
         else:
-            array, remark = check.output_array(pg, "all_reduce", "tensor", tensor), ""
+            array, remark = check.reducible_array(pg, "all_reduce", "tensor", tensor), ""
             given = array
         lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
         if given is not array:
@@ -206,7 +206,7 @@ def reduce(
         elif pg.shortcuts.reduce(tensor, op, root, timeout):
             return None
         is_root = root == pg.rank()
-        array = (check.output_array if is_root else check.input_array)(pg, "reduce", "tensor", tensor)
+        array = check.reducible_array(pg, "reduce", "tensor", tensor, is_result=is_root)
         lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
         work = lane.run(Call("reduce", array, op, root), *terms(pg, array, "reduce", async_op, timeout))
         return finish(pg, work, tensor, async_op, array if is_root else None)

@@ -1,5 +1,6 @@
 #include "given.h"
 #include "arguments.h"
+#include "shared.h"
 #include <string.h>
 
 /* ------------------------------------------------------------------ arguments */
@@ -140,9 +141,17 @@ static bool given_op_of(const Members *members, PyObject *object, Op *op)
 
 /* ------------------------------------------------------------------ the calls */
 
+/* An array that is reduced in place; NULL as well where ranks have it in common, which the core refuses. */
+static PyArrayObject *given_reducible(PyObject *object)
+{
+    PyArrayObject *array = arguments_plain(object, true);
+    Part part = array == NULL ? (Part){0} : given_part_of(array);
+    return array != NULL && shared_word_of(&part, 1, (size_t)PyArray_ITEMSIZE(array), true) == 0 ? array : NULL;
+}
+
 bool given_take_all_reduce(const Members *members, PyObject *const *args, Given *given)
 {
-    PyArrayObject *array = arguments_plain(args[0], true);
+    PyArrayObject *array = given_reducible(args[0]);
     return array != NULL && given_op_of(members, args[1], &given->op) && given_begin(given, ALL_REDUCE, given->op, array) &&
            given_take_shape(given);
 }
@@ -163,10 +172,10 @@ static uint64_t given_mix(uint64_t mark, npy_intp number)
 static bool given_measure(PyObject *list, npy_intp *count, npy_intp *mark)
 {
     uint64_t mixed = 0xCBF29CE484222325u;
-    PyArrayObject *first = arguments_plain(PyList_GET_ITEM(list, 0), true);
+    PyArrayObject *first = given_reducible(PyList_GET_ITEM(list, 0));
     *count = 0;
     for (Py_ssize_t i = 0; first != NULL && i < PyList_GET_SIZE(list); i++) {
-        PyArrayObject *array = arguments_plain(PyList_GET_ITEM(list, i), true);
+        PyArrayObject *array = given_reducible(PyList_GET_ITEM(list, i));
         if (array == NULL || PyArray_TYPE(array) != PyArray_TYPE(first))
             return false;
         mixed = given_mix(mixed, PyArray_NDIM(array));
@@ -264,7 +273,7 @@ bool given_take_broadcast(const Members *members, PyObject *const *args, Given *
 
 bool given_take_reduce(const Members *members, PyObject *const *args, Given *given)
 {
-    PyArrayObject *array = arguments_plain(args[0], true);
+    PyArrayObject *array = given_reducible(args[0]);
     int root;
     if (array == NULL || members->size > MOST_PARTS || !given_op_of(members, args[1], &given->op) ||
         !given_root_of(members, args[2], &root) || !given_begin(given, REDUCE, given->op, array))

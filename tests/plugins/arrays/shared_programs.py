@@ -435,3 +435,25 @@ def nothing_is_kept() -> int:
         work.wait()
         del array, work
     return int(together(mapped))
+
+
+def reductions_of_one_array() -> list[str]:
+    """Reduce what all ranks of a host have in common in every way that is in place, and return what each raises."""
+    table, told = dist.shared_zeros((3, 4), copies="host"), []
+    rows = [table[0], np.asarray(table[1])]
+    for reduce in (
+        lambda: dist.all_reduce(table),
+        lambda: dist.all_reduce(rows[1], async_op=True),
+        lambda: dist.reduce(rows[0], 0),
+        lambda: dist.reduce(table, dist.get_world_size() - 1, async_op=True),
+        lambda: dist.all_reduce_coalesced(rows),
+        lambda: dist.prepare("all_reduce", table)(),
+    ):
+        try:
+            reduce()
+        except ValueError as error:
+            told.append(str(error))
+    copy = dist.functional.all_reduce(table + 1)
+    dist.reduce_scatter_single(table[dist.get_rank() % 3], np.ones(4 * dist.get_world_size()))
+    assert (copy == dist.get_world_size()).all()
+    return told

@@ -179,3 +179,10 @@ def test_a_control_group_bounds_what_is_free(tmp_path: Path, monkeypatch: pytest
         room.check_room(500_001, "it")
     (tmp_path / "memory.max").write_text("max")
     room.check_room(500_001, "it")
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_what_ranks_have_in_common_is_not_reduced_in_place(ranks: Ranks, size: int) -> None:
+    for told in ranks.run(size, programs.reductions_of_one_array):
+        assert len(told) == 6
+        assert all("that the ranks of this host have in common" in each for each in told)

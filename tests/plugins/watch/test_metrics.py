@@ -26,6 +26,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.processes import wait_until
 from tests.threads import run_local
 
 import rankwise as dist
@@ -313,8 +314,7 @@ def test_those_who_say_nothing_or_hang_up_keep_nobody_from_scraping(capfd: pytes
                 rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 rude.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert "rankwise_calls_total" in get(port)
-        count = sum(thread.name.startswith("Thread-") for thread in threading.enumerate())
-        assert count < 40
+        assert wait_until(lambda: sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 40, 30)
     assert "rankwise_calls_total" in get(port)
     assert capfd.readouterr().err == ""
 

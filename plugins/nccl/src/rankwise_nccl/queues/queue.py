@@ -188,7 +188,7 @@ class CommQueue(DeviceStream):
         return swept
 
     def check(self) -> None:
-        """Raise if NCCL has met an error while nobody was looking."""
+        """Raise if NCCL has met an error while nobody was looking; called on the watchdog's thread alone."""
         if not self.within.acquire(blocking=False):
             return  # whoever is there will see it
         try:
