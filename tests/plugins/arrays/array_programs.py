@@ -131,6 +131,14 @@ def all_to_all_list(drawn: Drawn, me: int) -> None:
         same(came, meant)
 
 
+def all_to_all_joined(drawn: Drawn, me: int) -> None:
+    shape = drawn.shape(least=1)
+    axis = drawn.axis(len(shape))
+    arrays = [drawn.lengths(shape, axis) for _ in range(drawn.size)]
+    meant = np.concatenate([row[me] for row in arrays], axis)
+    same(dist.functional.all_to_all(arrays[me], concat_axis=axis), meant)
+
+
 def permute(drawn: Drawn, me: int) -> None:
     arrays, order = drawn.arrays(drawn.shape()), [int(rank) for rank in drawn.chance.permutation(drawn.size)]
     pairs = [pair for pair in enumerate(order) if drawn.chance.random() < 0.7]
@@ -237,7 +245,8 @@ def located(drawn: Drawn, me: int) -> None:
 
 
 def transpose(drawn: Drawn, me: int) -> None:
-    whole = drawn.array(drawn.shape(least=2))
+    rows, columns = (int(n) for n in drawn.chance.integers(0, 100, 2))
+    whole = drawn.array((rows, columns, *drawn.shape(most=1)))
     got = dist.functional.transpose(np.array_split(whole, drawn.size)[me])
     same(got, np.array_split(whole.swapaxes(0, 1), drawn.size)[me])
     assert got.flags.c_contiguous
@@ -293,7 +302,7 @@ CALLS: dict[str, Callable[[Drawn, int], None]] = {
     call.__name__: call
     for call in (
         *(all_reduce, broadcast, all_gather, all_gather_along, gather, gather_along, scatter, reduce_scatter),
-        *(all_to_all, all_to_all_list, permute, scan, exscan, objects, ring, halos, neighbours),
+        *(all_to_all, all_to_all_list, all_to_all_joined, permute, scan, exscan, objects, ring, halos, neighbours),
         *(custom, located, transpose, scatter_unevenly, splits, probed),
     )
 }

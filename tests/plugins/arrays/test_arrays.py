@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise_arrays import scans
 from rankwise_local import local_world
 from rankwise_testing import RankPool
 
@@ -328,3 +330,29 @@ def test_a_world_ends_with_its_block() -> None:
 def test_nobody_waits_for_a_rank_whose_block_has_raised() -> None:
     with RankPool(2) as pool:
         assert pool.run(array_programs.one_raises, timeout=PATIENCE_S) == ["GroupAbortedError", "LookupError"]
+
+
+@pytest.mark.parametrize("at_once_nbytes", [1, 64, 1000])
+def test_long_arrays_are_scanned_piece_by_piece(at_once_nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "_AT_ONCE_NBYTES", at_once_nbytes)
+    monkeypatch.setattr(scans, "_kept", threading.local())
+
+    def scan() -> None:
+        for seed in range(40):
+            for program in (array_programs.scan, array_programs.exscan):
+                program(array_programs.Drawn(seed, 3), dist.get_rank())
+
+    with local_world(3, timeout=PATIENCE_S) as world:
+        world.run(scan)
+
+
+def test_parts_that_cannot_be_joined_are_named_after_all_have_come() -> None:
+    def join() -> str:
+        parts = [np.ones((2, 2 + dist.get_rank()))] * 2
+        with pytest.raises(ValueError, match="dimension") as error:
+            dist.functional.all_to_all(parts, concat_axis=0)
+        dist.barrier()
+        return str(error.value)
+
+    with local_world(2, timeout=PATIENCE_S) as world:
+        assert all(world.run(join))

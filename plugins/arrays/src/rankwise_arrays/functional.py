@@ -16,7 +16,7 @@ import numpy as np
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise_arrays.blocks import axis_of, cut, shares
-from rankwise_arrays.kinds import Array, Group, concatenated, copied, empty, in_order, is_member, placed_like, taken
+from rankwise_arrays.kinds import Array, Group, copied, empty, in_order, is_member, placed_like, taken
 from rankwise_arrays.locating import maxloc, minloc
 from rankwise_arrays.messages import tag_for
 from rankwise_arrays.objects import all_to_all_objects, broadcast_object, reduce_objects
@@ -261,18 +261,21 @@ def reduce_scatter(
     return given.give_back(out)
 
 
-def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, group: Group = None, *, timeout: Any = None) -> Any:
+def all_to_all(
+    x: Any, split_axis: int = 0, concat_axis: int | None = None, group: Group = None, *, timeout: Any = None
+) -> Any:
     """Send each rank a part, and join what comes: so an array divided along one axis becomes divided along another.
 
     Args:
         x: This rank's array, or a list of one array for each rank, of one dtype and of any shapes.
         split_axis: The axis of an array that is divided among the ranks, as `share` divides.
-        concat_axis: The axis along which what comes is joined, in the order of ranks.
+        concat_axis: The axis along which what comes is joined, in the order of ranks. None is the first for an array,
+            and joins nothing of a list.
         group: The group; None is the default group.
         timeout: How long it may take; None is the group's time-out.
 
     Returns:
-        The array; of a list a list, of what comes from each rank.
+        The array; of a list that is not joined a list, of what comes from each rank.
 
     Raises:
         ValueError: A list has not one array for each rank, or what comes does not fit together.
@@ -293,14 +296,18 @@ def all_to_all(x: Any, split_axis: int = 0, concat_axis: int = 0, group: Group =
         if len(x) != size:
             raise ValueError(f"all_to_all: {len(x)} arrays for a group of {size}")
         given = [taken("all_to_all", each) for each in x]
-        come = exchanged([in_order(each.array) for each in given], group, timeout)
-        return [each.give_back(array) for each, array in zip(given, come, strict=True)]
-    one = taken("all_to_all", x)
-    split_axis = axis_of("all_to_all", one.array.ndim, split_axis)
-    concat_axis = axis_of("all_to_all", one.array.ndim, concat_axis)
-    parts = cut(one.array, split_axis, shares(one.array.shape[split_axis], size))
-    come = exchanged(parts, group, timeout)
-    return one.give_back(come[0] if size == 1 else concatenated(come, concat_axis))
+        parts = [in_order(each.array) for each in given]
+    else:
+        given = [taken("all_to_all", x)]
+        split_axis = axis_of("all_to_all", given[0].array.ndim, split_axis)
+        parts = cut(given[0].array, split_axis, shares(given[0].array.shape[split_axis], size))
+        concat_axis = concat_axis or 0
+    if concat_axis is not None:
+        concat_axis = axis_of("all_to_all", parts[0].ndim, concat_axis)
+    whole, come = exchanged(parts, concat_axis, group, timeout)
+    if concat_axis is not None:
+        return given[0].give_back(whole())
+    return [each.give_back(array) for each, array in zip(given, come, strict=True)]
 
 
 def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, timeout: Any = None) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import rankwise as dist
-from rankwise_arrays.halos import Exchange, exchange
+from rankwise_arrays.halos import Exchange, Messages, exchange, sides
 from rankwise_arrays.kinds import Array, Group
+from rankwise_arrays.messages import tag_for
 
 __all__ = ["Grid", "grid"]
 
@@ -158,7 +160,8 @@ class Grid:
             array([1, 0, 0, 1])
         """
         widths = [width] * len(self.shape) if isinstance(width, int) else list(width)
-        begun = exchange(array, widths, self._beside(), self.group)
+        messages = Messages(self.group, self._tag, timeout, async_op)
+        begun = exchange(array, widths, sides(self._beside, tuple(widths)), messages)
         if async_op:
             return begun
         begun.wait(timeout)
@@ -194,16 +197,21 @@ class Grid:
         beside = self.neighbours()
         if len(arrays) != len(beside):
             raise ValueError(f"all_to_all: {len(arrays)} arrays for {len(beside)} neighbours")
-        return trade(arrays, beside, self.group, timeout)
+        return trade(arrays, beside, Messages(self.group, self._tag, timeout))
 
     def _at(self, steps: dict[int, int]) -> int | None:
         return self.rank_of([at + steps.get(axis, 0) for axis, at in enumerate(self.coords)])
 
-    def _beside(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Yield each direction, diagonal ones too, in which there is a rank, and that rank."""
-        for step in product((-1, 0, 1), repeat=len(self.shape)):
-            if any(step) and (rank := self._at(dict(enumerate(step)))) is not None:
-                yield step, rank
+    @cached_property
+    def _tag(self) -> int:
+        return tag_for(self.group)
+
+    @cached_property
+    def _beside(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Each direction, diagonal ones too, in which there is a rank, and that rank."""
+        steps = [step for step in product((-1, 0, 1), repeat=len(self.shape)) if any(step)]
+        there = [(step, self._at(dict(enumerate(step)))) for step in steps]
+        return tuple((step, rank) for step, rank in there if rank is not None)
 
 
 def _filled(shape: list[int], size: int) -> tuple[int, ...]:

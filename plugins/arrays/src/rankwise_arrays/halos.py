@@ -7,15 +7,16 @@ there are none the order in which both go through the directions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import rankwise as dist
+from rankwise.backends import Deadline, seconds
 from rankwise_arrays.kinds import Array, Group, copied, empty, in_order
-from rankwise_arrays.messages import tag_for
 from rankwise_arrays.waits import wait_all, work_has_ended
 
-__all__ = ["Exchange", "exchange", "trade"]
+__all__ = ["Exchange", "Messages", "exchange", "sides", "trade"]
 
 Step = tuple[int, ...]
 Place = tuple[slice, ...]
@@ -46,48 +47,112 @@ class Exchange:
             self._array[place] = part
 
 
-def exchange(array: Array, widths: Sequence[int], beside: Iterable[tuple[Step, int]], group: Group) -> Exchange:
-    """Begin to exchange halos with the ranks beside this one.
+class Messages:
+    """Messages to some ranks and from them: all are sent first, as one that has come is received at once.
+
+    Args:
+        group: Of the ranks.
+        tag: Of the first number; 0 where messages have none.
+        timeout: How long all may be waited for; None is the group's time-out for each.
+        async_op: Begin to receive, and wait for nobody.
+    """
+
+    def __init__(self, group: Group, tag: int, timeout: Any, async_op: bool = False) -> None:
+        self.works: list[Any] = []
+        self._group, self._tag, self._async_op = group, tag, async_op
+        self._deadline = None if timeout is None else Deadline(seconds(timeout))
+
+    def send(self, part: Array, to: int, number: int) -> None:
+        """Begin to send."""
+        self.works.append(dist.isend(part, to, self._group, self._tag and self._tag + number))
+
+    def receive(self, part: Array, source: int, number: int) -> None:
+        """Receive, or begin to."""
+        tag = self._tag and self._tag + number
+        if self._async_op:
+            self.works.append(dist.irecv(part, source, self._group, tag))
+        else:
+            dist.recv(part, source, self._group, tag, timeout=self._left())
+
+    def wait(self) -> None:
+        """Wait for all that have begun."""
+        wait_all(self.works, self._left())
+
+    def _left(self) -> float | None:
+        return None if self._deadline is None else self._deadline.remaining()
+
+
+class _Side(NamedTuple):
+    """What is between a rank and the one beside it in a direction.
+
+    Attributes:
+        rank: The one beside it.
+        inside: Where what goes there is: this rank's own outermost elements.
+        halo: Where what comes from there goes.
+        number: Of messages in that direction.
+        back: Of messages in the other.
+        opposite: Where what goes there is at the one beside it.
+    """
+
+    rank: int
+    inside: Place
+    halo: Place
+    number: int
+    back: int
+    opposite: Place
+
+
+@lru_cache(64)
+def sides(beside: tuple[tuple[Step, int], ...], widths: tuple[int, ...]) -> list[_Side]:
+    """Return what is between a rank and all beside it, in the order of directions."""
+    found = []
+    for step, rank in sorted(beside):
+        back = [-one for one in step]
+        halo, opposite = _halo(step, widths), _halo(back, widths)
+        found.append(_Side(rank, _inside(step, widths), halo, _number(step), _number(back), opposite))
+    return found
+
+
+def exchange(array: Array, widths: Sequence[int], between: Sequence[_Side], messages: Messages) -> Exchange:
+    """Exchange halos with the ranks beside this one, or begin to.
 
     Raises:
         ValueError: The array is too small for such halos.
     """
     _check(array, widths)
-    there = dict(beside)
-    steps = sorted(there)
     come: list[tuple[Place, Array]] = []
-    works: list[Any] = []
     me = dist.get_rank()
-    for step in reversed(steps):  # in the order in which the others send: what comes from one side goes to the other
-        if there[step] != me:
-            place = _halo(step, widths)
-            part = empty(array, array[place].shape)
-            works.append(dist.irecv(part, there[step], group, tag_for(group, _number([-one for one in step]))))
-            come.append((place, part))
-    for step in steps:
-        part = copied(array[_inside(step, widths)])
-        if there[step] == me:
-            come.append((_halo([-one for one in step], widths), part))
+    for side in between:
+        part = in_order(array[side.inside])
+        if side.rank == me:
+            come.append((side.opposite, part))
         else:
-            works.append(dist.isend(part, there[step], group, tag_for(group, _number(step))))
-    return Exchange(array, works, come)
+            messages.send(part, side.rank, side.number)
+    for side in reversed(between):  # in the order in which the others send: what comes from one side goes to the other
+        if side.rank != me:
+            part = array[side.halo]
+            if not part.flags.c_contiguous:
+                part = empty(array, part.shape)
+                come.append((side.halo, part))
+            messages.receive(part, side.rank, side.back)
+    return Exchange(array, messages.works, come)
 
 
-def trade(arrays: Sequence[Array], beside: Sequence[int | None], group: Group, timeout: Any) -> list[Array | None]:
+def trade(arrays: Sequence[Array], beside: Sequence[int | None], messages: Messages) -> list[Array | None]:
     """Send each neighbour an array and return what comes; neighbours stand in pairs, on either side."""
-    me, come, works = dist.get_rank(), list[Any](), list[Any]()
+    me, come = dist.get_rank(), list[Any]()
+    for place, peer in enumerate(beside):
+        if peer is not None and peer != me:
+            messages.send(in_order(arrays[place]), peer, place)
     for place in reversed(range(len(beside))):
         peer, part = beside[place], None
         if peer == me:
             part = copied(arrays[place ^ 1])
         elif peer is not None:
             part = empty(arrays[place], arrays[place].shape)
-            works.append(dist.irecv(part, peer, group, tag_for(group, place ^ 1)))
+            messages.receive(part, peer, place ^ 1)
         come.append(part)
-    for place, peer in enumerate(beside):
-        if peer is not None and peer != me:
-            works.append(dist.isend(in_order(arrays[place]), peer, group, tag_for(group, place)))
-    wait_all(works, timeout)
+    messages.wait()
     return come[::-1]
 
 

@@ -114,8 +114,8 @@ def numbers(like: Array, values: Sequence[Any]) -> Array:
     return placed_like(like, np.array(values, np.int64))
 
 
-def concatenated(parts: Sequence[Array], axis: int) -> Array:
-    """Join arrays; those of a device that does not compute on the host."""
+def concatenated(parts: Sequence[Array], axis: int | None) -> Array:
+    """Join arrays; flat ones without an axis; those of a device that does not compute on the host."""
     kind = kind_of(parts[0])
     if kind is None:
         return np.concatenate(parts, axis)

@@ -44,12 +44,11 @@ def sendrecv(
     """
     if not is_member(group):
         return -1
-    coming = None if src is None else dist.irecv(recv, src, group, tag)
     going = None if dst is None else dist.isend(send, dst, group, tag)
-    for work in (coming, going):
-        if work is not None:
-            work.wait(timeout)
-    return -1 if coming is None else coming.source_rank()
+    source = -1 if src is None else dist.recv(recv, src, group, tag, timeout=timeout)
+    if going is not None:
+        going.wait(timeout)
+    return source
 
 
 def tag_for(group: Group, number: int = 0) -> int:

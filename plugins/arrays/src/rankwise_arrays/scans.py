@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,10 +12,15 @@ import numpy as np
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.backends import kind_of, to_host
-from rankwise_arrays.kinds import Array, Group, copied, empty, placed_like
+from rankwise_arrays.blocks import shares
+from rankwise_arrays.kinds import Array, Group, concatenated, copied, empty, placed_like
 from rankwise_arrays.messages import tag_for
 
 __all__ = ["Op", "reduced_by", "scanned"]
+
+#: How much of an array is scanned at a time.
+_AT_ONCE_NBYTES = 1 << 20
+_kept = threading.local()
 
 #: What makes one array of two of the same shape, the lower rank's first.
 Function = Callable[[Array, Array], Any]
@@ -21,30 +28,22 @@ Op = ReduceOp | Function
 
 
 class _Custom:
-    """A function in the place of a reduce op: whole arrays of any dtype, which keep their shape."""
+    """A function of whole arrays, of any dtype, which keep their shape."""
 
     def __init__(self, call: str, function: Function, array: Array) -> None:
         if array.dtype.hasobject:
             raise TypeError(f"{call}: arrays of dtype {array.dtype} do not travel")
         self._call, self._function = call, function
 
-    def accumulator(self, array: Array) -> Array:
-        """Return what to reduce into."""
-        return copied(array)
-
-    def combine(self, accumulator: Array, incoming: Array, left: bool) -> None:
-        """Write what two make into the first; `incoming` is the left operand if so told."""
-        pair = (incoming, accumulator) if left else (accumulator, incoming)
-        made = np.asarray(self._function(*pair))
-        if made.shape != accumulator.shape:
+    def combine(self, first: Array, second: Array) -> Array:
+        """Return what two make, where the second was."""
+        made = np.asarray(self._function(first, second))
+        if made.shape != second.shape:
             raise ValueError(
-                f"{self._call}: the function makes an array of shape {made.shape} of two of {incoming.shape}"
+                f"{self._call}: the function makes an array of shape {made.shape} of two of {second.shape}"
             )
-        accumulator[...] = made
-
-    def finish(self, accumulator: Array, out: Array, size: int) -> None:
-        """Write the result."""
-        out[...] = accumulator
+        second[...] = made
+        return second
 
 
 def reduced_by(call: str, array: Array, function: Function, group: Group, timeout: Any) -> Array:
@@ -55,46 +54,70 @@ def reduced_by(call: str, array: Array, function: Function, group: Group, timeou
 
 
 def scanned(call: str, array: Array, op: Op, group: Group, timeout: Any, exclusive: bool) -> Array:
-    """Return the reduction of what the ranks up to this one give, or up to the one before.
-
-    In as many rounds as the number of ranks has binary digits, each rank hands on what it has of those before it.
-    """
+    """Return the reduction of what the ranks up to this one give, or up to the one before."""
     if isinstance(op, ReduceOp) and op.name == "AVG":
         raise ValueError(f"{call}: AVG is of all ranks, and no scan; scan with SUM, and divide")
     kind = kind_of(array)
     if kind is not None and not kind.computes:
         return placed_like(array, scanned(call, to_host(array), op, group, timeout, exclusive))
-    how = op if isinstance(op, ReduceOp) else _Custom(call, op, array)
+    if isinstance(op, ReduceOp):
+        found = _by_parts(array, op, group, timeout, exclusive).reshape(array.shape).astype(array.dtype, copy=False)
+    else:
+        found = _by_rounds(_Custom(call, op, array), array, group, timeout, exclusive)
+    return copied(array) if exclusive and dist.get_rank(group) == 0 else found
+
+
+def _by_parts(array: Array, op: ReduceOp, group: Group, timeout: Any, exclusive: bool) -> Array:
+    """Reduce each element by itself: a rank does a part for all ranks, so that as much moves as in `all_reduce`."""
+    mine, size = op.accumulator(array), dist.get_world_size(group)
+    most = max(1, _AT_ONCE_NBYTES // mine.itemsize // size) * size
+    for begin in range(0, max(1, mine.size), most):
+        piece = mine[begin : begin + most]
+        counts = [len(part) for part in shares(piece.size, size)]
+        own = counts[dist.get_rank(group)]
+        back, there = (None, None) if counts[0] == counts[-1] else ([own] * size, counts)
+        of_all = _room(piece, own * size)
+        dist.all_to_all_single(of_all, piece, back, there, group, timeout=timeout)
+        rows = of_all.reshape(size, own)
+        for before, upto in pairwise(rows):
+            op.merge(before, upto, upto)
+        if exclusive:
+            of_all = concatenated([rows[:1], rows[:-1]], 0).reshape(-1)
+        dist.all_to_all_single(piece, of_all, there, back, group, timeout=timeout)
+    return mine
+
+
+def _room(like: Array, count: int) -> Array:
+    """Return an array for what lasts for one piece: this thread's own, as new memory takes longer than its use."""
+    if kind_of(like) is not None or count * like.itemsize > _AT_ONCE_NBYTES:
+        return empty(like, (count,))
+    if not hasattr(_kept, "memory"):
+        _kept.memory = np.empty(_AT_ONCE_NBYTES, np.uint8)
+    memory: Array = _kept.memory[: count * like.itemsize].view(like.dtype)
+    return memory
+
+
+def _by_rounds(how: _Custom, array: Array, group: Group, timeout: Any, exclusive: bool) -> Array:
+    """Make whole arrays of whole arrays, in as many rounds as the number of ranks has binary digits.
+
+    In each, a rank hands on what it has of those before it.
+    """
     me, size, tag = dist.get_rank(group), dist.get_world_size(group), tag_for(group)
-    upto = how.accumulator(array)
-    before = None
-    distance = 1
+    upto, before, distance = copied(array), None, 1
     while distance < size:
         going = dist.isend(_bytes(upto), None, group, tag, me + distance) if me + distance < size else None
-        come = None
         if me >= distance:
             come = empty(upto, upto.shape)
-            coming = dist.irecv(_bytes(come), None, group, tag, me - distance)
-            if coming is not None:
-                coming.wait(timeout)
+            dist.recv(_bytes(come), None, group, tag, me - distance, timeout=timeout)
         if going is not None:
             going.wait(timeout)
-        if come is not None:
-            how.combine(upto, come, left=True)
-            before = come if before is None else _with(how, come, before)
+        if me >= distance:
+            upto = how.combine(come, upto)
+            before = come if before is None else how.combine(come, before)
         distance *= 2
-    out = copied(array)
-    found = before if exclusive else upto
-    if found is not None:
-        how.finish(found, out, size)
-    return out
+    return before if exclusive else upto
 
 
 def _bytes(array: Array) -> Array:
     """Return an array as it travels: one of a structured dtype as bytes."""
     return array if array.dtype.names is None else array.reshape(-1).view(np.uint8)
-
-
-def _with(how: ReduceOp | _Custom, first: Array, second: Array) -> Array:
-    how.combine(second, first, left=True)
-    return second

@@ -42,9 +42,12 @@ def exchange_shapes(parts: Sequence[Array], group: Group, timeout: Any) -> list[
     return [tuple(row[1 : 1 + row[0]]) for row in to_host(come).tolist()]
 
 
-def joined(like: Array, shapes: Sequence[Shape], axis: int) -> tuple[Callable[[], Array], list[Array]]:
-    """Return what gives the whole once its parts are filled, and the parts."""
-    if axis > 0:
+def joined(like: Array, shapes: Sequence[Shape], axis: int | None) -> tuple[Callable[[], Array], list[Array]]:
+    """Return what gives the whole once its parts are filled, or raises if they do not fit together, and the parts.
+
+    Along the first axis they are parts of the whole from the beginning. They need no axis if nobody asks for the whole.
+    """
+    if axis != 0 or len({shape[1:] for shape in shapes}) > 1:
         parts = [empty(like, shape) for shape in shapes]
         return lambda: concatenated(parts, axis), parts
     whole = empty(like, (sum(shape[0] for shape in shapes), *shapes[0][1:]))

@@ -110,7 +110,7 @@ def parts(more: Sequence[str]) -> list[Part]:
         Part("figures", 60, partial(figures, ROOT / "benchmarks/nccl.py")),
         Part(
             "conformance of gloo",
-            60,
+            150,
             lambda folder, limit_s: pytest(folder, conformance(folder, "gloo", more), limit_s),
         ),
     ]
@@ -133,7 +133,7 @@ def parts_on_host(more: Sequence[str]) -> list[Part]:
         Part("figures", 60, partial(figures, HERE.parent / "overhead.py")),
         Part(
             "conformance of gloo",
-            60,
+            150,
             lambda folder, limit_s: pytest(folder, conformance(folder, "gloo", more), limit_s),
         ),
     ]
