@@ -48,7 +48,7 @@ class Exchange:
 
 
 class Messages:
-    """Messages to some ranks and from them: all are sent first, as one that has come is received at once.
+    """Messages to some ranks and from them: all are sent first, so that most have come when they are received.
 
     Args:
         group: Of the ranks.

@@ -51,7 +51,7 @@ def transpose(x: Any, group: Group = None, *, timeout: Any = None) -> Any:
 def exchanged(
     parts: Sequence[Array], axis: int | None, group: Group, timeout: Any
 ) -> tuple[Callable[[], Array], list[Array]]:
-    """Send each rank its part, and return what joins all that comes along an axis, and what comes from each."""
+    """Send each rank its part; return what joins the parts that come, along an axis, and these parts."""
     whole, come = joined(parts[0], exchange_shapes(parts, group, timeout), axis)
     dist.all_to_all(come, list(parts), group, timeout=timeout)
     return whole, come
