@@ -419,33 +419,27 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
             return []
         if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
             raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
-        # All arguments are checked before the first message leaves.
-        checked = [_checked(pg, message) for message in messages]
-        works: list[Work] = []
-        with checked[0][1].batch():
-            for message, (begin, lane, array, peer, tag) in zip(messages, checked, strict=True):
-                other = None if peer is None else pg.ranks[peer]
-                ticket = pg.trail.begin_message(message.op.__name__, array, other, tag)
-                try:
-                    work = begin(array, peer, tag)
-                    if message.op is irecv:
-                        work = put_back(work, message.tensor, array)
-                except BaseException as error:
-                    pg.trail.ended(ticket, error)
-                    raise
-                works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
-        return works
+        lanes = [_lane_of(pg, message) for message in messages]  # which checks all arguments before a message leaves
+        works: dict[int, Work] = {}
+        with lanes[0].batch():
+            # Sends first: what has come already is received immediately.
+            for place in sorted(range(len(messages)), key=lambda place: messages[place].op is irecv):
+                each = messages[place]
+                work = each.op(each.tensor, each.peer, each.group, each.tag, each.group_peer)
+                if work is not None:  # as it is on members
+                    works[place] = work
+        return [works[place] for place in range(len(messages))]
     except BaseException as error:
         broken(pg, error)
         raise
 
 
-def _checked(pg: ProcessGroup, message: P2POp) -> tuple[Callable[..., Work], Communicator, Array, int | None, int]:
+def _lane_of(pg: ProcessGroup, message: P2POp) -> Communicator:
+    """Return what carries a message, after a look at its arguments."""
     side = _outgoing if message.op is isend else _incoming
     name = message.op.__name__
     tag = check.tag(pg, name, message.tag)
-    array, peer, lane = side(pg, name, message.tensor, message.peer, message.group_peer, tag)
-    return (lane.isend if message.op is isend else lane.irecv), lane, array, peer, tag
+    return side(pg, name, message.tensor, message.peer, message.group_peer, tag)[2]
 
 
 def _outgoing(
