@@ -1,9 +1,9 @@
 """Look at the files of a release, which end with status 1 if they are not as they must be.
 
-    python scripts/archives.py check DIST          each holds its licence, what belongs to it, and nothing else
-    python scripts/archives.py same FIRST AGAIN    two builds have made the same files
-    python scripts/archives.py join DIST FROM...   put what several machines have built together; what more than one of
-                                                   them has built must be the same
+python scripts/archives.py check DIST          each holds its licence, what belongs to it, and nothing else
+python scripts/archives.py same FIRST AGAIN    two builds have made the same files
+python scripts/archives.py join DIST FROM...   put what several machines have built together; what more than one of
+                                               them has built must be the same
 """
 
 from __future__ import annotations

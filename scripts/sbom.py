@@ -131,7 +131,10 @@ def bill(folder: Path, age: int) -> dict[str, Any]:
             },
         },
         "components": [
-            *(distribution(each, files[wheel.name.partition("-")[0]]) for each, wheel in zip(told, wheels, strict=True)),
+            *(
+                distribution(each, files[wheel.name.partition("-")[0]])
+                for each, wheel in zip(told, wheels, strict=True)
+            ),
             *required(abroad),
         ],
         "dependencies": depends,

@@ -87,7 +87,8 @@ def sources():
 
 def nameless():
     """Return the options that keep the names of this machine's folders out of what the compiler writes."""
-    return [f"-ffile-prefix-map={folder}={name}" for folder, name in ((os.getcwd(), "."), (numpy.get_include(), "numpy"))]
+    folders = {os.getcwd(): ".", numpy.get_include(): "numpy"}
+    return [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
 
 
 setup(

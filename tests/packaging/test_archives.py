@@ -108,7 +108,9 @@ def test_two_builds_that_differ_are_told_apart_and_not_joined(tmp_path, capsys):
     folders = [str(tmp_path / name) for name in ("one", "two")]
     assert ARCHIVES["main"]("same", *folders) == 1
     said = capsys.readouterr().err.splitlines()
-    assert said == [f"{name} differs from one build to the next" for name in ("rankwise-1-py3-none-any.whl", "rankwise-1.tar.gz")]
+    assert said == [
+        f"{name} differs from one build to the next" for name in ("rankwise-1-py3-none-any.whl", "rankwise-1.tar.gz")
+    ]
     assert ARCHIVES["main"]("join", str(tmp_path / "all"), *folders) == 1
     assert "rankwise-1-py3-none-any.whl differs from one machine to the next" in capsys.readouterr().err
     assert ARCHIVES["main"]("join", str(tmp_path / "both"), folders[1], folders[1]) == 0

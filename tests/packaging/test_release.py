@@ -73,8 +73,8 @@ def test_the_citation_and_the_front_page_have_the_version():
     assert f"\nVersion {VERSION}, " in (ROOT / "README.md").read_text()
 
 
-#: Stands in for the Python of .venv-release: its `build` writes a wheel of what a project says of itself. Where CLOCK is
-#: set the wheel tells the folder in which it was built; where NAKED is set, it holds no licence.
+#: Stands in for the Python of .venv-release: its `build` writes a wheel of what a project says of itself. Where PLACE
+#: is set the wheel tells the folder in which it was built; where NAKED is set, it holds no licence.
 FAKE = """#!{python}
 import os, pathlib, re, shutil, sys, zipfile
 arguments = sys.argv[1:]
@@ -92,7 +92,7 @@ elif arguments[:2] == ["-m", "build"]:
         def hold(name, data):
             wheel.writestr(zipfile.ZipInfo(name), data)
         hold(f"{{stem}}-{{version}}.dist-info/METADATA", told)
-        hold(f"{{stem}}/built.txt", str(project) if "CLOCK" in os.environ else os.environ["SOURCE_DATE_EPOCH"])
+        hold(f"{{stem}}/built.txt", str(project) if "PLACE" in os.environ else os.environ["SOURCE_DATE_EPOCH"])
         if "NAKED" not in os.environ:
             hold(f"{{stem}}-{{version}}.dist-info/licenses/LICENSE", pathlib.Path("LICENSE").read_bytes())
 elif arguments[:2] != ["-m", "pip"]:
@@ -107,9 +107,7 @@ def dry_run(tree, where, **variables):
     fake.chmod(0o755)
     environment = {**os.environ, "PYTHON": str(fake), **variables}
     command = ["scripts/release", "--dry-run"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     return folder / "dist", done
 
 
@@ -132,7 +130,7 @@ def test_a_dry_run_shows_every_step_and_what_is_left_to_do(tree, tmp_path):
 
 @pytest.mark.parametrize(
     ("variable", "says"),
-    [("CLOCK", "differs from one build to the next"), ("NAKED", "does not hold the licence")],
+    [("PLACE", "differs from one build to the next"), ("NAKED", "does not hold the licence")],
 )
 def test_a_dry_run_fails_as_a_release_would(tree, tmp_path, variable, says):
     dist, done = dry_run(tree, tmp_path, **{variable: "1"})

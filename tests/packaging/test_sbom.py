@@ -59,7 +59,9 @@ def test_its_form_is_that_of_the_schema(content):
 
 def test_it_has_every_file_with_its_hash_and_what_a_wheel_has_taken_along(dist, content):
     files = {file["name"]: file["hashes"] for each in content["components"] for file in each.get("components", [])}
-    assert files.pop(f"{NATIVE}/rankwise_native.libs/libother-1.so")[0]["content"] == hashlib.sha256(b"theirs").hexdigest()
+    assert (
+        files.pop(f"{NATIVE}/rankwise_native.libs/libother-1.so")[0]["content"] == hashlib.sha256(b"theirs").hexdigest()
+    )
     assert files == {
         path.name: [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}]
         for path in dist.iterdir()

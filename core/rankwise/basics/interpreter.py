@@ -13,8 +13,8 @@ _OTHER = (
     "`WSGIApplicationGroup %{GLOBAL}`"
 )
 _UNLOCKED = (
-    "rankwise needs Python's global lock (GIL), which is off in this free-threaded Python. Turn it on: set PYTHON_GIL=1, "
-    "or start `python -X gil=1`"
+    "rankwise needs Python's global lock (GIL), which is off in this free-threaded Python. Turn it on: "
+    "set PYTHON_GIL=1, or start `python -X gil=1`"
 )
 
 

@@ -29,9 +29,9 @@ import rankwise as dist
 from rankwise.basics.recorder import make_recorder
 from rankwise.groups.world import World, current
 from rankwise_watch import dump
-from rankwise_watch.stacks import stacks
 from rankwise_watch import recorder as recorders
 from rankwise_watch.recorder import describe, progress
+from rankwise_watch.stacks import stacks
 
 TIMEOUT_S = 60
 HERE = os.path.basename(__file__)
