@@ -5,10 +5,13 @@ brings this package along, and pip has no requirements that may fail. rankwise t
 tells the reason. Builds that must not end so, such as those of wheels for others, set RANKWISE_NATIVE_BUILD=required.
 """
 
+import gzip
 import os
 import shutil
 import sys
 import sysconfig
+import tarfile
+import time
 import zlib
 from glob import glob
 from pathlib import Path
@@ -16,6 +19,9 @@ from pathlib import Path
 import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
+
+FLAGS = ["-std=c11", "-O3", "-fno-math-errno"]
 
 
 class BuildExtension(build_ext):
@@ -53,6 +59,24 @@ class BuildExtension(build_ext):
         return ""
 
 
+class SourceArchive(sdist):
+    """Writes the same bytes each time, where SOURCE_DATE_EPOCH says how old all files are."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        age = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+        def ageless(member):
+            member.mtime, member.mode = age, 0o755 if member.isdir() else 0o644
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            return member
+
+        path = f"{base_name}.tar.gz"
+        with gzip.GzipFile(path, "wb", mtime=age) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.add(base_dir, filter=ageless)
+        return path
+
+
 def sources():
     """Return what tells these sources from any others; rankwise_native compares it where they lie beside it."""
     told = 0
@@ -61,8 +85,14 @@ def sources():
     return told
 
 
+def nameless():
+    """Return the options that keep the names of this machine's folders out of what the compiler writes."""
+    folders = {os.getcwd(): ".", numpy.get_include(): "numpy"}
+    return [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
+
+
 setup(
-    cmdclass={"build_ext": BuildExtension},
+    cmdclass={"build_ext": BuildExtension, "sdist": SourceArchive},
     ext_modules=[
         Extension(
             "rankwise_native._native",
@@ -71,7 +101,7 @@ setup(
             define_macros=[("SOURCES", f"{sources()}u")],
             depends=sorted(glob("csrc/*.h")),
             # For scripts/native: warnings as errors, and builds with sanitizers.
-            extra_compile_args=["-std=c11", "-O3", "-fno-math-errno", *os.environ.get("RANKWISE_CFLAGS", "").split()],
+            extra_compile_args=[*FLAGS, *nameless(), *os.environ.get("RANKWISE_CFLAGS", "").split()],
             extra_link_args=os.environ.get("RANKWISE_LDFLAGS", "").split(),
         )
     ],

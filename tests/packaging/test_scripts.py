@@ -1,5 +1,6 @@
 """What the scripts that make environments print: a line a step, and of pip only what has failed."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -52,3 +53,48 @@ def test_what_pip_says_is_kept_in_a_file_that_is_named_if_it_fails(tmp_path: Pat
     assert run.stderr.splitlines()[-1] == f"pip could not install this; all that it said is in {log}"
     assert len(log.read_text().splitlines()) == 200
     assert environment(tmp_path, 0).returncode == 0, "it is tried again"
+
+
+SCRIPTS = [*(path for path in ROOT.glob("scripts/*") if path.is_file()), *ROOT.glob(".github/workflows/*.yml")]
+TEXTS = {path.name: path.read_text() for path in SCRIPTS}
+#: An extra of the core that a script installs, or a folder of a distribution.
+NAMED = re.compile(r"(?<![\w.])\.(?:/plugins/(?P<folder>\w+)|\[(?P<extras>[\w,]+)\])")
+
+
+def requirements(project: Path, extras: str = "") -> set[str]:
+    """Return the folders of those of our distributions that one requires, by itself or for an extra."""
+    text = (project / "pyproject.toml").read_text()
+    lists = ["dependencies", *filter(None, extras.split(","))]
+    found = [re.search(rf"^{name} = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL) for name in lists]
+    names = [name for told in found if told for name in re.findall(r'"rankwise-([\w-]+)', told[1])]
+    return {name.replace("-", "_") for name in names}
+
+
+def lacking(line: str) -> set[str]:
+    """Return what a command that installs distributions from their folders would look for in the package index."""
+    named = [found.groupdict() for found in NAMED.finditer(line)]
+    folders = {each["folder"] for each in named if each["folder"]}
+    wanted = {name for folder in folders for name in requirements(ROOT / "plugins" / folder)}
+    wanted |= {name for each in named if each["extras"] for name in requirements(ROOT, each["extras"])}
+    return wanted - folders
+
+
+INSTALLS = [line for text in TEXTS.values() for line in text.splitlines() if line.count("./plugins/") > 1]
+
+
+@pytest.mark.parametrize("line", INSTALLS)
+def test_what_is_installed_from_folders_is_complete(line: str) -> None:
+    assert lacking(line) == set()
+
+
+def test_what_an_installation_lacks_is_found() -> None:
+    assert len(INSTALLS) >= 6
+    assert lacking("pip install . ./plugins/local ./plugins/watch") == {"network"}
+    assert lacking('".[cli]" ./plugins/network ./plugins/stores') == {"tools"}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_files_that_a_script_names_are_there(name: str) -> None:
+    folders = "tests|scripts|benchmarks|examples|docs|requirements"
+    named = re.findall(rf"(?<![$/\w])(?:{folders})/[\w/-]+\.(?:py|sh|txt|md)\b", TEXTS[name])
+    assert [path for path in named if not (ROOT / path).exists()] == []

@@ -63,6 +63,12 @@ static int module_fill(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, module_fill},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED}, /* types and names are static */
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_USED}, /* what guards the recorder's ring */
+#endif
     {0},
 };
 

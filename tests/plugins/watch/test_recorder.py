@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import inspect
 import json
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from rankwise.groups.world import World, current
 from rankwise_watch import dump
 from rankwise_watch import recorder as recorders
 from rankwise_watch.recorder import describe, progress
+from rankwise_watch.stacks import stacks
 
 TIMEOUT_S = 60
 HERE = os.path.basename(__file__)
@@ -354,6 +356,23 @@ def test_a_record_is_written_when_a_group_fails_and_at_the_end(tmp_path: Path, m
     assert (first["rank"], second["rank"], second["world_size"]) == (0, 1, 2)
     stack = [frame["function"] for thread in first["threads"] for frame in thread["stack"]]
     assert "end" in stack  # LocalWorld.end, which has destroyed the groups
+
+
+def test_stacks_are_taken_again_where_a_thread_was_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.14 writes no more of a stack than this, and of no other thread, where it comes upon one that ends."""
+    whole, tries = faulthandler.dump_traceback, []
+
+    def dump(file: IO[bytes], all_threads: bool) -> None:
+        tries.append(all_threads)
+        if len(tries) < 3:
+            file.write(b"<freed thread state>\n")
+        else:
+            whole(file, all_threads=all_threads)
+
+    monkeypatch.setattr("faulthandler.dump_traceback", dump)
+    functions = [place.function for place in stacks()[threading.get_ident()]]
+    assert "test_stacks_are_taken_again_where_a_thread_was_ending" in functions
+    assert len(tries) == 3
 
 
 def test_nothing_is_written_unless_asked_for(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
