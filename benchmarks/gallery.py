@@ -50,9 +50,9 @@ def texts(count: int) -> list[str]:
 #: Of each program the function that is timed, what it does there, and what it is given, by rank.
 CASES: dict[str, tuple[str, str, Callable[[int], tuple[Any, ...]]]] = {
     "fft": ("fft2", "1024 x 1024 numbers", lambda rank: (random(1024, 1024),)),
-    "heat": ("heat", "1024 x 1024 places, 100 steps", lambda rank: (random(1024, 1024), 100)),
+    "heat": ("heat", "512 x 512 places, 50 steps", lambda rank: (random(512, 512), 50)),
     "jacobi": ("solve", "1000 equations", lambda rank: (random(1000, 1000) + 1000 * np.eye(1000), random(1000))),
-    "kmeans": ("kmeans", "100,000 points, 15 steps", lambda rank: (random(100_000, 2), random(4, 2), 15)),
+    "kmeans": ("kmeans", "50,000 points, 15 steps", lambda rank: (random(50_000, 2), random(4, 2), 15)),
     "mlp": ("train", "300 examples, 1,000 steps", lambda rank: (random(300, 2), random(300, 1), 1000)),
     "prefix": ("running_sums", "1,000,000 numbers", lambda rank: (np.arange(1_000_000),)),
     "ring": ("distances", "500 particles a rank", lambda rank: (random(500, 3) + rank,)),
