@@ -16,14 +16,21 @@ def moved(centres, points, total):
     return sums[:, :-1] / np.maximum(sums[:, -1:], 1)
 
 
-with dist.world(*sys.argv[1:]) as world:
-    random = np.random.default_rng(7)
-    points = random.normal(10 * random.integers(0, 4, (4000, 2)), 1)
-    mine = functional.scatter(points if world.rank() == 0 else None)
-    centres = alone = points[:4]
-    for _ in range(15):
+def kmeans(points, centres, steps):
+    """Return the centres after some steps, of the points that rank 0 has."""
+    mine = functional.scatter(points)
+    for _ in range(steps):
         centres = moved(centres, mine, functional.all_reduce)
-        alone = moved(alone, points, lambda sums: sums)
-    assert np.allclose(centres, alone)
-    if world.rank() == 0:
-        print("right:", centres.round(1).tolist())
+    return centres
+
+
+if __name__ == "__main__":
+    with dist.world(*sys.argv[1:]) as world:
+        random = np.random.default_rng(7)
+        points = random.normal(10 * random.integers(0, 4, (4000, 2)), 1)
+        centres, alone = kmeans(points, points[:4], 15), points[:4]
+        for _ in range(15):
+            alone = moved(alone, points, lambda sums: sums)
+        assert np.allclose(centres, alone)
+        if world.rank() == 0:
+            print("right:", centres.round(1).tolist())

@@ -15,21 +15,27 @@ def gradients(weights, x, y):
     return [x.T @ (error @ weights[1].T * (1 - hidden**2)), hidden.T @ error]
 
 
-def trained(x, y, total):
+def trained(x, y, steps, total):
+    """Return weights that fit, of gradients whose sums are made by a function of the parts."""
     random = np.random.default_rng(5)
-    weights = [random.normal(0, 0.5, shape) for shape in ((2, 16), (16, 1))]
-    for _ in range(200):
+    weights = [random.normal(0, 0.5, shape) for shape in ((x.shape[1], 16), (16, 1))]
+    for _ in range(steps):
         for weight, gradient in zip(weights, gradients(weights, x, y), strict=True):
             weight -= 0.001 * total(gradient)
     return weights
 
 
-with dist.world(*sys.argv[1:]) as world:
-    x = np.random.default_rng(6).uniform(-1, 1, (300, 2))
-    y = x[:, :1] * x[:, 1:]
+def train(x, y, steps):
+    """Return weights that fit all data, of which each rank takes its share."""
     rows = dist.share(len(x))
-    weights = trained(x[rows.start : rows.stop], y[rows.start : rows.stop], functional.all_reduce)
-    alone = trained(x, y, lambda gradient: gradient)
-    assert all(map(np.allclose, weights, alone))
-    if world.rank() == 0:
-        print("right: mean squared error", np.mean((np.tanh(x @ weights[0]) @ weights[1] - y) ** 2).round(3))
+    return trained(x[rows.start : rows.stop], y[rows.start : rows.stop], steps, functional.all_reduce)
+
+
+if __name__ == "__main__":
+    with dist.world(*sys.argv[1:]) as world:
+        x = np.random.default_rng(6).uniform(-1, 1, (300, 2))
+        y = np.sin(2 * x.sum(1, keepdims=True))
+        weights, alone = train(x, y, 200), trained(x, y, 200, lambda gradient: gradient)
+        assert all(map(np.allclose, weights, alone))
+        if world.rank() == 0:
+            print("right: mean squared error", np.mean((np.tanh(x @ weights[0]) @ weights[1] - y) ** 2).round(3))

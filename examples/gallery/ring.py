@@ -5,17 +5,25 @@ import sys
 import numpy as np
 
 import rankwise as dist
+from rankwise import functional
 
-with dist.world(*sys.argv[1:]) as world:
-    by, to = dist.grid([world.size()], periodic=True).shift(0)
-    everyone = np.random.default_rng(8).random((world.size(), 20, 3))
-    mine = everyone[world.rank()]
-    guests, distances = mine.copy(), np.zeros(20)
-    for _ in range(world.size()):
-        distances += np.linalg.norm(mine[:, None] - guests, axis=2).sum(1)
-        come = np.empty_like(guests)
-        dist.sendrecv(guests, to, come, by)
-        guests = come
-    assert np.allclose(distances, np.linalg.norm(mine[:, None] - everyone.reshape(-1, 3), axis=2).sum(1))
-    if world.rank() == 0:
-        print("right: the distances of", everyone.size // 3, "particles")
+
+def distances(mine):
+    """Return for each of this rank's particles how far it is from all particles together."""
+    size = dist.get_world_size()
+    ring = [(rank, (rank + 1) % size) for rank in range(size)]
+    guests, sums = mine, np.zeros(len(mine))
+    for _ in ring:
+        sums += np.linalg.norm(mine[:, None] - guests, axis=2).sum(1)
+        guests = functional.permute(guests, ring)
+    return sums
+
+
+if __name__ == "__main__":
+    with dist.world(*sys.argv[1:]) as world:
+        everyone = np.random.default_rng(8).random((world.size(), 20, 3))
+        mine = everyone[world.rank()]
+        apart = np.linalg.norm(mine[:, None] - everyone.reshape(-1, 3), axis=2)
+        assert np.allclose(distances(mine), apart.sum(1))
+        if world.rank() == 0:
+            print("right: the distances of", everyone.size // 3, "particles")

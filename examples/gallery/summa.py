@@ -7,19 +7,28 @@ import numpy as np
 import rankwise as dist
 from rankwise import functional
 
-with dist.world(*sys.argv[1:]) as world:
+
+def product(first, second):
+    """Return this rank's block of the product of two square matrices, and its place; each rank takes its blocks."""
     grid = dist.grid(2)
     (high, wide), row, column = grid.shape, grid.sub(1), grid.sub(0)
-    n = 4 * high * wide
-    place = np.s_[grid.coords[0] * n // high :, grid.coords[1] * n // wide :]
-    first, second = np.random.default_rng(3).random((2, n, n))
-    a, b = (whole[place][: n // high, : n // wide] for whole in (first, second))
-    c = np.zeros_like(a)
+    size = len(first) // (high * wide)  # of a panel
+    axes = zip(grid.coords, (high, wide), first.shape, strict=True)
+    place = tuple(slice(at * n // parts, (at + 1) * n // parts) for at, parts, n in axes)
+    a, b, c = first[place], second[place], 0
     for panel in range(high * wide):
         (i, at), (j, there) = divmod(panel, high), divmod(panel, wide)
-        left = functional.broadcast(a[:, 4 * at : 4 * at + 4], row.rank_of([i]), row.group)
-        right = functional.broadcast(b[4 * there : 4 * there + 4], column.rank_of([j]), column.group)
+        left = functional.broadcast(a[:, size * at : size * (at + 1)], row.rank_of([i]), row.group)
+        right = functional.broadcast(b[size * there : size * (there + 1)], column.rank_of([j]), column.group)
         c += left @ right
-    assert np.allclose(c, (first @ second)[place][: n // high, : n // wide])
-    if world.rank() == 0:
-        print("right: a product of", n, "x", n)
+    return c, place
+
+
+if __name__ == "__main__":
+    with dist.world(*sys.argv[1:]) as world:
+        n = 4 * world.size()
+        first, second = np.random.default_rng(3).random((2, n, n))
+        block, place = product(first, second)
+        assert np.allclose(block, (first @ second)[place])
+        if world.rank() == 0:
+            print("right: a product of", n, "x", n)

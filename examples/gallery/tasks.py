@@ -13,8 +13,15 @@ def steps(number):
     return count
 
 
-with dist.world(*sys.argv[1:]), dist.pool() as pool:
-    longest = max(pool.map_unordered(steps, range(1, 1000)), default=0)
-    if pool.leads:
-        assert longest == max(map(steps, range(1, 1000)))
-        print("right: the longest takes", longest, "steps")
+def longest(numbers):
+    """Return how many steps the longest of all takes, to rank 0."""
+    with dist.pool() as pool:
+        return max(pool.map_unordered(steps, numbers), default=0)
+
+
+if __name__ == "__main__":
+    with dist.world(*sys.argv[1:]) as world:
+        most = longest(range(1, 1000))
+        if world.rank() == 0:
+            assert most == max(map(steps, range(1, 1000)))
+            print("right: the longest takes", most, "steps")

@@ -34,7 +34,10 @@ def test_the_complete_backend_is_the_one_that_is_tested():
     assert len([line for line in source.splitlines() if line.strip()]) <= 80
 
 
-@pytest.mark.parametrize("script", ["scripts/tables.py", "scripts/stub.py", "docs/images/draw.py"])
+GENERATING = ("scripts/tables.py", "scripts/stub.py", "docs/images/draw.py", "docs/images/gallery.py")
+
+
+@pytest.mark.parametrize("script", GENERATING)
 def test_what_is_generated_is_fresh(script):
     done = subprocess.run(
         [sys.executable, script, "--check"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
@@ -157,7 +160,7 @@ def test_nothing_is_fetched_from_elsewhere_while_reading():
         assert not re.search(r"!\[[^]]*\]\(\w+://|<(?:img|script|link|iframe)\b[^>]*://", page.read_text()), page
 
 
-@pytest.mark.parametrize("picture", sorted(DOCS.glob("images/*.svg")), ids=lambda path: path.name)
+@pytest.mark.parametrize("picture", sorted(DOCS.glob("images/**/*.svg")), ids=lambda path: path.name)
 def test_pictures_are_well_formed(picture):
     from xml.etree import ElementTree
 

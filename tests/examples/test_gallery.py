@@ -20,7 +20,6 @@ from rankwise_testing import RankPool
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "examples" / "gallery"
 PROGRAMS = sorted(path.stem for path in GALLERY.glob("*.py"))
-BESIDE = sorted(path.stem for path in (GALLERY / "mpi4py").glob("*.py"))
 PATIENCE_S = 60.0
 
 
@@ -65,28 +64,43 @@ def test_a_program_is_right(backend: tuple[str, dict[int, RankPool]], name: str,
     assert others == [""] * (size - 1)
 
 
-@pytest.mark.parametrize("name", BESIDE)
-def test_a_program_shows_what_the_one_over_mpi4py_shows(name: str) -> None:
+@pytest.fixture(scope="module", params=[3, 4])
+def ranks_of_mpi(request: pytest.FixtureRequest) -> Iterator[RankPool]:
     pytest.importorskip("mpi4py")
-    with RankPool(4, launch=mpiexec(4), env=environment()) as pool:
-        there = pool.run(output_of, GALLERY / "mpi4py" / f"{name}.py", timeout=PATIENCE_S)
-        assert pool.run(output_of, GALLERY / f"{name}.py", "mpi", timeout=PATIENCE_S) == there
+    with RankPool(request.param, launch=mpiexec(request.param), env=environment()) as pool:
+        yield pool
 
 
-@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_shows_what_the_one_over_mpi4py_shows(ranks_of_mpi: RankPool, name: str) -> None:
+    there = ranks_of_mpi.run(output_of, GALLERY / "mpi4py" / f"{name}.py", timeout=PATIENCE_S)
+    assert there[0].startswith("right: ")
+    assert ranks_of_mpi.run(output_of, GALLERY / f"{name}.py", "mpi", timeout=PATIENCE_S) == there
+
+
+def test_each_program_stands_beside_one_over_mpi4py() -> None:
+    assert sorted(path.stem for path in (GALLERY / "mpi4py").glob("*.py")) == PROGRAMS
+
+
+@pytest.mark.parametrize("name", ["heat", "prefix", "tasks", "words"])
 def test_a_program_is_shorter_than_the_one_over_mpi4py(name: str) -> None:
     assert lines_of(GALLERY / f"{name}.py") < lines_of(GALLERY / "mpi4py" / f"{name}.py")
 
 
-def test_the_page_tells_how_long_the_programs_are() -> None:
-    rows = re.findall(
-        r"^\| \[`(\w+)`\]\S+ \| .* \| (\d+) \| (\d*) \|$", (ROOT / "docs" / "arrays.md").read_text(), re.M
-    )
-    assert rows == [
-        (
-            name,
-            str(lines_of(GALLERY / f"{name}.py")),
-            str(lines_of(GALLERY / "mpi4py" / f"{name}.py")) if name in BESIDE else "",
-        )
-        for name in PROGRAMS
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_has_its_entry_with_a_small_picture_and_its_lines(name: str) -> None:
+    page = (ROOT / "docs/gallery.md").read_text()
+    entry = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert re.search(rf"^!\[.{{40,}}\]\(images/gallery/{name}\.svg\)$", entry, re.MULTILINE)
+    assert (ROOT / f"docs/images/gallery/{name}.svg").stat().st_size < 30_000
+    ours, theirs = (lines_of(path / f"{name}.py") for path in (GALLERY, GALLERY / "mpi4py"))
+    assert re.findall(r"/examples/gallery/(\S+)\.py\): (\d+)", entry) == [
+        (name, str(ours)),
+        (f"mpi4py/{name}", str(theirs)),
     ]
+
+
+def test_the_page_and_the_benchmark_have_each_program_in_order() -> None:
+    told = re.findall(r"^## (\w+)$", (ROOT / "docs/gallery.md").read_text(), re.MULTILINE)
+    timed = re.findall(r'^    "(\w+)": \(".+ lambda rank:', (ROOT / "benchmarks/gallery.py").read_text(), re.MULTILINE)
+    assert told == timed == PROGRAMS

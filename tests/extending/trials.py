@@ -22,6 +22,7 @@ UNTRIED = {
     "a new algorithm of gloo": "its line in a table is a measured threshold",
     "a new transport for gloo": "tests/plugins/gloo_tcp/protocol/test_third_transport.py runs an engine over one",
     "a new backend": "tests/conformance/test_new_backend.py makes one",
+    "a new program of the gallery": "tests/examples/test_gallery.py asks for its entry and the one over mpi4py",
     "a new kind of device": "tests/devices/test_devices.py has one that the core does not know",
     "how groups use other libraries' stores": _SAYS_WHERE,
     "the file of a `FileStore`": _SAYS_WHERE,
