@@ -298,17 +298,32 @@ class _Message(BoundWork):
         peer: int | None,
     ) -> None:
         pg.trail.released(ticket)
-        super().__init__(
-            inner, result, pg.ranks, partial(pg.trail.ended, ticket), partial(broken, pg), lambda: self._named(ticket)
-        )
+        super().__init__(inner, result, pg.ranks, partial(pg.trail.ended, ticket), partial(broken, pg), self._named)
+        self._trail, self._ticket = pg.trail, ticket
         self._array = array  # what the backend uses, which may be a copy; kept alive with the work
         self._lane, self._timeout_s = lane, pg.timeout_s
         self._peers = () if peer is None else (peer,)
         self._told, self._group = what, repr(pg.group_desc)
         self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
 
-    def _named(self, ticket: Ticket) -> str:
-        return _name_of(ticket, self._told, self._group)
+    def _named(self) -> str:
+        return _name_of(self._ticket, self._told, self._group)
+
+    def _note(self, error: BaseException | None) -> None:
+        """Tell the flight recorder, once, that the message has ended, and who has sent one from anyone."""
+        if self._noted is not None and error is None and not self._peers:
+            self._trail.ended(self._ticket, None, self._global_ranks[self._inner.source_rank()])
+        super()._note(error)
+
+    def synchronize(self) -> None:
+        """Block the host until the message has been sent or received."""
+        self._ask()
+        super().synchronize()
+
+    def _ask(self) -> None:
+        """Tell the flight recorder that the program waits from now on."""
+        if self._noted is not None:
+            self._trail.asked(self._ticket)
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait until the message has been sent or received.
@@ -317,6 +332,7 @@ class _Message(BoundWork):
         """
         try:
             timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+            self._ask()
             try:
                 return super().wait(timeout_s)
             except DistTimeoutError:

@@ -152,7 +152,7 @@ static Entry *recorder_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_
     made.number = message ? trail->messages++ : trail->collectives++;
     made.trail = trail;
     made.op = op;
-    made.kind = recorder_count_begin(trail, op, nbytes);
+    made.kind = (short)recorder_count_begin(trail, op, nbytes);
     made.dtype = dtype;
     Py_INCREF(trail);
     Py_INCREF(op);
