@@ -64,8 +64,9 @@ extern PyTypeObject TrailType;
 
 /* Note that a collective begins, `skipped` frames below the program's call; return when. */
 int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);
-/* Note that a message begins, and return its serial. */
-uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
+/* Note that a message begins, or has begun then, and return its serial. */
+uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped,
+                             int64_t began_ns);
 /* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */
 void trail_end(Trail *trail, int64_t waited_ns);
 /* Note that a message of this thread, from or to this rank, has ended well, having waited for others for so long. */

@@ -180,7 +180,7 @@ static PyObject *trail_py_begin_message(Trail *trail, PyObject *args)
     long rank = peer == Py_None ? -1 : PyLong_AsLong(peer);
     if (PyErr_Occurred() || !recorder_size_and_dtype(array, &nbytes, &dtype))
         return NULL;
-    uint64_t serial = trail_begin_message(trail, op, dtype, nbytes, rank, tag, 1);
+    uint64_t serial = trail_begin_message(trail, op, dtype, nbytes, rank, tag, 1, 0);
     Py_DECREF(dtype);
     return ticket_of(recorder_entry(trail->recorder, serial));
 }
