@@ -160,8 +160,18 @@ def test_what_was_written_down_half_way_gives_no_receive_another_send(seed: int)
         sides = [s._replace(ended_ns=s.ended_ns if s.ended_ns < until_ns else 0) for s in begun]
         kept[rank] = history._replace(sides=sides[when.choice([0, 30]) :], until_ns=until_ns)
     found = matched(kept)
-    assert found
     assert not wrong(program, found)
+    sends = {(rank, side.number) for rank, history in kept.items() for side in history.sides}
+    waited = {
+        (rank, side.number)
+        for rank, history in kept.items()
+        for side in history.sides
+        if program.waited_ns.get((rank, side.number), 0) >= NOTABLE_NS
+        and program.sent[rank, side.number] in sends
+        and 0 < side.ended_ns < kept[program.sent[rank, side.number][0]].until_ns
+    }
+    assert waited
+    assert waited <= {(each.target, each.receive.number) for each in found}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -31,7 +31,8 @@ frame.onload = () => setTimeout(() => {
   const at = (x, y) => [...canvas.getContext("2d").getImageData(x * scale, y * scale, 1, 1).data];
   const rows = [...inside.querySelectorAll("#summary tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
   const along = (ms) => 150 + ms / 22 * (canvas.clientWidth - 150);
-  const message = [5, 15, 21.7].map((ms) => at(along(ms), 62)), arrow = [...Array(20).keys()].map((x) => at(along(21) + x - 10, 82));
+  const message = [5, 15, 21.7].map((ms) => at(along(ms), 62)), around = [...Array(20).keys()];
+  const arrow = around.map((x) => at(along(21) + x - 10, 82));
   const middle = canvas.clientWidth * 0.7, drawn = [0, 1, 2, 3].map((row) => at(middle, 26 + 11 + 30 * row));
   document.getElementById("found").textContent = JSON.stringify({ rows, drawn, message, arrow, wide: canvas.clientWidth,
     dark: inside.defaultView.matchMedia("(prefers-color-scheme: dark)").matches,
