@@ -240,8 +240,8 @@ def irecv(
         except BaseException as error:
             pg.trail.ended(ticket, error)
             raise
-        who = "anyone" if source is None else f"rank {source}"
-        return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
+        who, kind = ("anyone", _FromAnyone) if source is None else (f"rank {source}", _Message)
+        return kind(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
     except BaseException as error:
         broken(pg, error)
         raise
@@ -309,21 +309,11 @@ class _Message(BoundWork):
     def _named(self) -> str:
         return _name_of(self._ticket, self._told, self._group)
 
-    def _note(self, error: BaseException | None) -> None:
-        """Tell the flight recorder, once, that the message has ended, and who has sent one from anyone."""
-        if self._noted is not None and error is None and not self._peers:
-            self._trail.ended(self._ticket, None, self._global_ranks[self._inner.source_rank()])
-        super()._note(error)
-
     def synchronize(self) -> None:
         """Block the host until the message has been sent or received."""
-        self._ask()
-        super().synchronize()
-
-    def _ask(self) -> None:
-        """Tell the flight recorder that the program waits from now on."""
         if self._noted is not None:
             self._trail.asked(self._ticket)
+        super().synchronize()
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait until the message has been sent or received.
@@ -332,7 +322,8 @@ class _Message(BoundWork):
         """
         try:
             timeout_s = self._timeout_s if timeout is None else seconds(timeout)
-            self._ask()
+            if self._noted is not None:
+                self._trail.asked(self._ticket)
             try:
                 return super().wait(timeout_s)
             except DistTimeoutError:
@@ -353,6 +344,15 @@ class _Message(BoundWork):
                 late = self._lane.fail(late)
             self._note(late)
         return late
+
+
+class _FromAnyone(_Message):
+    """A receive of which only the end tells who has sent."""
+
+    def _note(self, error: BaseException | None) -> None:
+        if self._noted is not None and error is None:
+            self._trail.ended(self._ticket, None, self._global_ranks[self._inner.source_rank()])
+        super()._note(error)
 
 
 class P2POp:
@@ -449,7 +449,8 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
                 except BaseException as error:
                     pg.trail.ended(ticket, error)
                     raise
-                works.append(_Message(pg, lane, work, message.tensor, array, repr(message), ticket, other))
+                kind = _FromAnyone if other is None else _Message
+                works.append(kind(pg, lane, work, message.tensor, array, repr(message), ticket, other))
         return works
     except BaseException as error:
         broken(pg, error)
