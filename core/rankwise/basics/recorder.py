@@ -31,11 +31,11 @@ def make_recorder(capacity: int = 1024) -> FlightRecorder:
 
 #: An entry that may change: a plain list is the cheapest thing that can be made. These are the fields that do change.
 _List = list[Any]
-_TRAIL, _OP, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _BEGAN_NS, _ENDED_NS, _ERROR, _WAITED_NS = (
+_TRAIL, _OP, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _BEGAN_NS, _ENDED_NS, _ERROR, _WAITED_NS, _ASKED_NS = (
     Entry._fields.index(name)
     for name in (
         *("trail", "op", "number", "detail", "nbytes", "dtype", "thread"),
-        *("began_ns", "ended_ns", "error", "waited_ns"),
+        *("began_ns", "ended_ns", "error", "waited_ns", "asked_ns"),
     )
 )
 
@@ -100,7 +100,8 @@ class _PythonTrail:
 
     __slots__ = (
         *("name", "description", "ranks", "failure", "failed_ns", "__weakref__"),
-        *("_recorder", "_begun", "_ended", "_message_begun", "_message_ended", "_add", "_collectives", "_messages"),
+        *("_recorder", "_begun", "_ended", "_message_begun", "_message_ended", "_message_asked", "_add"),
+        *("_collectives", "_messages"),
         *("counted", "open"),
     )
 
@@ -120,6 +121,7 @@ class _PythonTrail:
         self._ended: _List | None = None
         self._message_begun: _List | None = None
         self._message_ended: _List | None = None
+        self._message_asked: _List | None = None
         #: The sums of what has left the ring, in the order of `Totals`; and what has left it before it had ended.
         self.counted: dict[str, list[int]] = {}
         self.open: deque[_List] = deque(maxlen=_MOST_OPEN)
@@ -132,7 +134,7 @@ class _PythonTrail:
             frame = _program(frame)
             code = frame.f_code
         number, lasti = self._collectives(), frame.f_lasti
-        entry = [self, op, number, None, 0, None, code, lasti, get_ident(), monotonic_ns(), 0, "", 0]
+        entry = [self, op, number, None, 0, None, code, lasti, get_ident(), monotonic_ns(), 0, "", 0, 0]
         if type(array) is not str:
             entry[_NBYTES], entry[_DTYPE] = array.nbytes, array.dtype
         self._begun = entry
@@ -154,7 +156,7 @@ class _PythonTrail:
             frame = _program(frame)
             code = frame.f_code
         number, lasti, what, nbytes, dtype = self._messages(), frame.f_lasti, (peer, tag), array.nbytes, array.dtype
-        entry = [self, op, number, what, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, "", 0]
+        entry = [self, op, number, what, nbytes, dtype, code, lasti, get_ident(), monotonic_ns(), 0, "", 0, 0]
         self._message_begun = entry
         self._add(entry)
         return entry
@@ -170,6 +172,12 @@ class _PythonTrail:
     def released(self, ticket: Ticket) -> None:
         """Note that the call has returned while its operation goes on."""
         ticket[_THREAD] = 0
+
+    def asked(self, ticket: Ticket) -> None:
+        """Note that the program waits from now on for a message whose call has returned."""
+        if not ticket[_ENDED_NS]:
+            ticket[_ASKED_NS] = monotonic_ns()
+            self._message_asked = ticket
 
     def ended(self, ticket: Ticket, error: BaseException | None = None, source: int | None = None) -> None:
         """Note that an operation has been seen to end."""
@@ -207,10 +215,15 @@ class _PythonTrail:
         self.ended(self._mine(), error)
 
     def waited(self, ns: int, message: bool = False) -> None:
-        """Note that what was begun last has waited for others for so long."""
-        entry = self._message_begun if message else self._begun
+        """Note that what was begun last, or asked for, has waited for others for so long."""
+        entry = self._waiting() if message else self._begun
         if entry is not None:
             entry[_WAITED_NS] += ns
+
+    def _waiting(self) -> _List | None:
+        """Return the message that was begun or asked for last."""
+        begun, asked = self._message_begun, self._message_asked
+        return asked if begun is None or (asked is not None and asked[_ASKED_NS] >= begun[_BEGAN_NS]) else begun
 
     def totals(self) -> dict[str, Totals]:
         """Return what has been counted of each operation."""
@@ -230,7 +243,8 @@ class _PythonTrail:
         for entry in reversed(self._recorder.lists()):
             if entry[_TRAIL] is self and entry[_THREAD] == me and entry[_DETAIL] is None:
                 return entry
-        return [self, "", -1, None, 0, None, None, 0, me, 0, 0, "", 0]  # overwritten by what other threads have begun
+        # Overwritten by what other threads have begun.
+        return [self, "", -1, None, 0, None, None, 0, me, 0, 0, "", 0, 0]
 
 
 #: How many operations are remembered that have left the ring before they have ended.
@@ -264,7 +278,7 @@ def _count(left: list[_List]) -> None:
     last_trail, last_op, sums = None, None, [0] * len(Totals._fields)
     ended = nbytes = busy_ns = waited_ns = 0
     for entry in left:
-        trail, op, _, _, size, _, _, _, _, began_at, ended_at, error, waited = entry
+        trail, op, _, _, size, _, _, _, _, began_at, ended_at, error, waited, _ = entry
         if trail is not last_trail or op is not last_op:
             _add_up(sums, ended, nbytes, busy_ns, waited_ns)
             ended = nbytes = busy_ns = waited_ns = 0

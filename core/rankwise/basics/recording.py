@@ -39,6 +39,8 @@ class Entry(NamedTuple):
     error: str
     #: How much of its time it has waited for others, as far as its backend has told.
     waited_ns: int
+    #: When the program began to wait for an asynchronous message, the last time it did; 0 until it does.
+    asked_ns: int = 0
 
 
 class Totals(NamedTuple):
@@ -117,6 +119,9 @@ class Trail(Protocol):
     def released(self, ticket: Ticket) -> None:
         """Note that the call has returned while its operation goes on."""
 
+    def asked(self, ticket: Ticket) -> None:
+        """Note that the program waits from now on for a message whose call has returned."""
+
     def ended(self, ticket: Ticket, error: BaseException | None = None, source: int | None = None) -> None:
         """Note that an operation has been seen to end, and who has sent a message from anyone."""
 
@@ -124,7 +129,7 @@ class Trail(Protocol):
         """Note that the collective which this thread has begun last has failed."""
 
     def waited(self, ns: int, message: bool = False) -> None:
-        """Note that the collective, or the message, which was begun last has waited for others for so long."""
+        """Note that the collective which was begun last, or the message begun or asked for, has waited for so long."""
 
     def fail(self, error: BaseException) -> None:
         """Note that the group is of no use any more."""

@@ -12,7 +12,7 @@ from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import only_waited
 from rankwise.basics.messages import items_in
 from rankwise.basics.tracebacks import anew, shorten
-from rankwise.errors import DistTimeoutError
+from rankwise.errors import DistError, DistTimeoutError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -369,7 +369,8 @@ class BoundWork:
             self._broken(error)
             raise
         if withdrawn:
-            self._note(self._inner.exception())  # else it would count as pending for ever
+            # Else it would count as pending for ever, or as one that has got a message.
+            self._note(self._inner.exception() or DistError("the receive was withdrawn"))
         return withdrawn
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -240,8 +240,8 @@ def irecv(
         except BaseException as error:
             pg.trail.ended(ticket, error)
             raise
-        who = "anyone" if source is None else f"rank {source}"
-        return _Message(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
+        who, kind = ("anyone", _FromAnyone) if source is None else (f"rank {source}", _Message)
+        return kind(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
     except BaseException as error:
         broken(pg, error)
         raise
@@ -298,17 +298,22 @@ class _Message(BoundWork):
         peer: int | None,
     ) -> None:
         pg.trail.released(ticket)
-        super().__init__(
-            inner, result, pg.ranks, partial(pg.trail.ended, ticket), partial(broken, pg), lambda: self._named(ticket)
-        )
+        super().__init__(inner, result, pg.ranks, partial(pg.trail.ended, ticket), partial(broken, pg), self._named)
+        self._trail, self._ticket = pg.trail, ticket
         self._array = array  # what the backend uses, which may be a copy; kept alive with the work
         self._lane, self._timeout_s = lane, pg.timeout_s
         self._peers = () if peer is None else (peer,)
         self._told, self._group = what, repr(pg.group_desc)
         self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
 
-    def _named(self, ticket: Ticket) -> str:
-        return _name_of(ticket, self._told, self._group)
+    def _named(self) -> str:
+        return _name_of(self._ticket, self._told, self._group)
+
+    def synchronize(self) -> None:
+        """Block the host until the message has been sent or received."""
+        if self._noted is not None:
+            self._trail.asked(self._ticket)
+        super().synchronize()
 
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Wait until the message has been sent or received.
@@ -317,6 +322,8 @@ class _Message(BoundWork):
         """
         try:
             timeout_s = self._timeout_s if timeout is None else seconds(timeout)
+            if self._noted is not None:
+                self._trail.asked(self._ticket)
             try:
                 return super().wait(timeout_s)
             except DistTimeoutError:
@@ -337,6 +344,15 @@ class _Message(BoundWork):
                 late = self._lane.fail(late)
             self._note(late)
         return late
+
+
+class _FromAnyone(_Message):
+    """A receive of which only the end tells who has sent."""
+
+    def _note(self, error: BaseException | None) -> None:
+        if self._noted is not None and error is None:
+            self._trail.ended(self._ticket, None, self._global_ranks[self._inner.source_rank()])
+        super()._note(error)
 
 
 class P2POp:

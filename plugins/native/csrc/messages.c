@@ -234,10 +234,10 @@ static bool messages_count_copied(Messages *messages, size_t nbytes)
 
 /* ------------------------------------------------------------------ the recorder */
 
-static void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op)
+static void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns)
 {
     letter->serial = trail_begin_message(messages->trail, op, (PyObject *)PyArray_DESCR(letter->array), (int64_t)letter->nbytes,
-                                         letter->way == NULL ? -1 : letter->way->name, (long)letter->tag, 1);
+                                         letter->way == NULL ? -1 : letter->way->name, (long)letter->tag, 1, began_ns);
 }
 
 static void messages_end_noting(Messages *messages, const Letter *letter)
@@ -339,11 +339,12 @@ static bool messages_send_long(Messages *messages, Letter *letter, Frame header)
     size_t sent;
     if (!lock_try(messages->lock))
         return false;
+    int64_t began_ns = native_monotonic_ns();
     if (!rings_write(rings, header, NULL, 0)) {
         messages_give_lock_back(messages);
         return false;
     }
-    messages_begin_noting(messages, letter, text_send);
+    messages_begin_noting(messages, letter, text_send, began_ns);
     messages_spend(messages, letter);
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
@@ -419,7 +420,7 @@ static bool messages_send_offer(Messages *messages, Letter *letter)
 {
     Rings *rings = letter->way->rings;
     unsigned long long ident;
-    messages_begin_noting(messages, letter, text_send);
+    messages_begin_noting(messages, letter, text_send, 0);
     PyObject *made = PyObject_CallFunction(messages->register_offer, "OiI", letter->array, letter->peer, letter->tag), *request;
     if (made == NULL || !PyArg_ParseTuple(made, "OK", &request, &ident)) {
         Py_XDECREF(made);
@@ -520,10 +521,11 @@ static bool messages_send_brief(Messages *messages, Letter *letter, PyObject *op
 {
     Frame header = messages_header(letter);
     Rings *rings = letter->way->rings;
+    int64_t began_ns = native_monotonic_ns(); /* no message is received before it was sent */
     if (!rings_write(rings, header, PyArray_DATA(letter->array), letter->nbytes))
         return false;
     rings_wake(rings);
-    messages_begin_noting(messages, letter, op); /* what does not wait need not be noted before */
+    messages_begin_noting(messages, letter, op, began_ns); /* what does not wait need not be noted before */
     messages_spend(messages, letter);
     return true;
 }
@@ -727,7 +729,7 @@ static PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py
     Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING)
         return messages_declined(Py_None);
-    messages_begin_noting(messages, &letter, text_irecv);
+    messages_begin_noting(messages, &letter, text_irecv, 0);
     if (!messages_end_receiving(messages, &letter, taken))
         return NULL;
     return Py_BuildValue("(NlK)", trail_ticket(messages->trail, letter.serial), letter.way->name, (unsigned long long)letter.came_nbytes);
@@ -808,7 +810,7 @@ static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_
     Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING && (PyErr_Occurred() || !messages_may_receive(messages, &letter)))
         return messages_declined(Py_None);
-    messages_begin_noting(messages, &letter, text_recv);
+    messages_begin_noting(messages, &letter, text_recv, 0);
     if (taken == NOTHING)
         taken = messages_await(messages, &letter);
     if (taken == FAILED && !messages_is_anyones(&letter) && letter.way->rings->out != NULL)

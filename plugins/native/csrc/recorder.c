@@ -142,7 +142,8 @@ void recorder_count_end(Trail *trail, const Entry *entry)
     sums->waited_ns += entry->waited_ns;
 }
 
-static Entry *recorder_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped, bool message)
+static Entry *recorder_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped, bool message,
+                             int64_t began_ns)
 {
     Recorder *recorder = trail->recorder;
     uint64_t serial = ++recorder->serial;
@@ -152,13 +153,13 @@ static Entry *recorder_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_
     made.number = message ? trail->messages++ : trail->collectives++;
     made.trail = trail;
     made.op = op;
-    made.kind = recorder_count_begin(trail, op, nbytes);
+    made.kind = (short)recorder_count_begin(trail, op, nbytes);
     made.dtype = dtype;
     Py_INCREF(trail);
     Py_INCREF(op);
     Py_XINCREF(dtype);
     made.code = frames_find(skipped, recorder_inside, recorder, &made.lasti);
-    made.began_ns = native_monotonic_ns();
+    made.began_ns = began_ns != 0 ? began_ns : native_monotonic_ns();
     *entry = made;
     trail->marks[message ? MESSAGE_BEGUN : BEGUN] = serial;
     /* The ring is larger than the nearest cache: the next call's entry is there by the time it comes. */
@@ -170,12 +171,13 @@ static Entry *recorder_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_
 
 int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped)
 {
-    return recorder_begin(trail, op, dtype, nbytes, skipped, false)->began_ns;
+    return recorder_begin(trail, op, dtype, nbytes, skipped, false, 0)->began_ns;
 }
 
-uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped)
+uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped,
+                             int64_t began_ns)
 {
-    Entry *entry = recorder_begin(trail, op, dtype, nbytes, skipped, true);
+    Entry *entry = recorder_begin(trail, op, dtype, nbytes, skipped, true, began_ns);
     entry->peer = peer;
     entry->tag = tag;
     return entry->serial;

@@ -16,10 +16,11 @@ typedef struct {
     uint64_t serial;   /* counts all entries of the recorder, from 1 */
     uint64_t number;
     int64_t nbytes, began_ns, ended_ns, waited_ns;
+    int64_t asked_ns; /* when the program began to wait for an asynchronous message; 0 until it does */
     unsigned long thread;
     long peer, tag;    /* of a message; the peer is -1 for anyone */
     int lasti;
-    int kind; /* which of the trail's sums it belongs to */
+    short kind; /* which of the trail's sums it belongs to; short, so that an entry is two lines of a cache */
     bool message;
 } Entry;
 
@@ -39,6 +40,7 @@ struct Trail {
     int64_t failed_ns;
     uint64_t collectives, messages;
     uint64_t marks[MARKS]; /* serials; 0 for none */
+    uint64_t asked;        /* the serial of the message that the program asked for last */
     Entry *kept;           /* of each mark those that others have pushed out of the ring; NULL before the first */
     Sums *sums;
     int kinds;
@@ -62,8 +64,9 @@ extern PyTypeObject TrailType;
 
 /* Note that a collective begins, `skipped` frames below the program's call; return when. */
 int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);
-/* Note that a message begins, and return its serial. */
-uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped);
+/* Note that a message begins, or has begun then, and return its serial. */
+uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, long peer, long tag, int skipped,
+                             int64_t began_ns);
 /* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */
 void trail_end(Trail *trail, int64_t waited_ns);
 /* Note that a message of this thread, from or to this rank, has ended well, having waited for others for so long. */

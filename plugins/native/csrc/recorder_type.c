@@ -83,10 +83,10 @@ static PyObject *recorder_read_entry(Recorder *recorder, Trail *trail, const Ent
     entry_copy(&entry, kept);
     Py_INCREF(trail);
     PyObject *error = entry.error == NULL ? PyUnicode_FromString("") : recorder_or_none(entry.error);
-    PyObject *made = PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLNL", trail, entry.op, (unsigned long long)entry.number,
+    PyObject *made = PyObject_CallFunction(recorder->make_entry, "OOKNLNNikLLNLL", trail, entry.op, (unsigned long long)entry.number,
                                            recorder_detail_of(&entry), (long long)entry.nbytes, recorder_or_none(entry.dtype),
                                            recorder_or_none(entry.code), entry.lasti, entry.thread, (long long)entry.began_ns,
-                                           (long long)entry.ended_ns, error, (long long)entry.waited_ns);
+                                           (long long)entry.ended_ns, error, (long long)entry.waited_ns, (long long)entry.asked_ns);
     Py_DECREF(trail);
     entry_clear(&entry);
     return made;
@@ -180,7 +180,7 @@ static PyObject *trail_py_begin_message(Trail *trail, PyObject *args)
     long rank = peer == Py_None ? -1 : PyLong_AsLong(peer);
     if (PyErr_Occurred() || !recorder_size_and_dtype(array, &nbytes, &dtype))
         return NULL;
-    uint64_t serial = trail_begin_message(trail, op, dtype, nbytes, rank, tag, 1);
+    uint64_t serial = trail_begin_message(trail, op, dtype, nbytes, rank, tag, 1, 0);
     Py_DECREF(dtype);
     return ticket_of(recorder_entry(trail->recorder, serial));
 }
@@ -245,6 +245,13 @@ static PyObject *trail_py_broken(Trail *trail, PyObject *error)
     Py_RETURN_NONE;
 }
 
+/* The message that was begun or asked for last. */
+static Entry *recorder_waiting(Trail *trail)
+{
+    Entry *begun = trail_mark(trail, MESSAGE_BEGUN), *asked = recorder_entry(trail->recorder, trail->asked);
+    return asked != NULL && (begun == NULL || asked->asked_ns >= begun->began_ns) ? asked : begun;
+}
+
 static PyObject *trail_py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count)
 {
     int message = count == 2 ? PyObject_IsTrue(args[1]) : 0;
@@ -254,7 +261,7 @@ static PyObject *trail_py_waited(Trail *trail, PyObject *const *args, Py_ssize_t
             PyErr_SetString(PyExc_ValueError, "waited(ns, message=False)");
         return NULL;
     }
-    Entry *entry = trail_mark(trail, message ? MESSAGE_BEGUN : BEGUN);
+    Entry *entry = message ? recorder_waiting(trail) : trail_mark(trail, BEGUN);
     if (entry != NULL)
         entry->waited_ns += ns;
     Py_RETURN_NONE;
@@ -284,6 +291,18 @@ static PyObject *trail_py_released(Trail *trail, PyObject *ticket)
     if (entry == NULL)
         return NULL;
     entry->thread = ((Ticket *)ticket)->entry.thread = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *trail_py_asked(Trail *trail, PyObject *ticket)
+{
+    Entry *entry = entry_of(trail, ticket);
+    if (entry == NULL)
+        return NULL;
+    if (entry->ended_ns == 0) {
+        entry->asked_ns = native_monotonic_ns();
+        trail->asked = entry->serial;
+    }
     Py_RETURN_NONE;
 }
 
@@ -345,6 +364,7 @@ static PyMethodDef trail_methods[] = {
     {"issued", (PyCFunction)trail_py_issued, METH_NOARGS, "Note that its asynchronous call returns."},
     {"begin_message", (PyCFunction)trail_py_begin_message, METH_VARARGS, "Note that a message begins."},
     {"released", (PyCFunction)trail_py_released, METH_O, "Note that its call has returned."},
+    {"asked", (PyCFunction)trail_py_asked, METH_O, "Note that the program waits for it from now on."},
     {"ended", (PyCFunction)(void (*)(void))trail_py_ended, METH_VARARGS | METH_KEYWORDS, "Note an end that was seen."},
     {"fail", (PyCFunction)trail_py_fail, METH_O, "Note that the group is of no use any more."},
     {"broken", (PyCFunction)trail_py_broken, METH_O, "Note that it has failed."},

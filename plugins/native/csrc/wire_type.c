@@ -51,10 +51,10 @@ static PyObject *wire_declined(PyObject *nothing)
     return Py_NewRef(nothing);
 }
 
-static uint64_t wire_begin_noting(Wire *wire, const Note *note, PyObject *op)
+static uint64_t wire_begin_noting(Wire *wire, const Note *note, PyObject *op, int64_t began_ns)
 {
     return trail_begin_message(wire->trail, op, (PyObject *)PyArray_DESCR(note->array), (int64_t)note->nbytes,
-                               wire->links[note->peer].name, (long)note->tag, 1);
+                               wire->links[note->peer].name, (long)note->tag, 1, began_ns);
 }
 
 /* Wait for the rest of a message that has gone half-way. */
@@ -72,10 +72,11 @@ static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t coun
         return wire_declined(Py_False);
     Parcel parcel = {.peer = note.peer, .out = wire_message_head(note.tag, note.nbytes, note.mark),
                      .data = PyArray_DATA(note.array), .nbytes = note.nbytes};
+    int64_t began_ns = native_monotonic_ns(); /* no message is received before it was sent */
     bool well = wire_swap(wire, &parcel, 1);
     if (well && !parcel.sent)
         return Py_NewRef(Py_False);
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_send); /* what does not wait need not be noted before */
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_send, began_ns); /* what does not wait need not be noted before */
     if (well && parcel.rest != NULL)
         well = wire_finish_message(wire, &note, parcel.rest);
     wire_drop(&parcel, 1);
@@ -101,10 +102,11 @@ static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t cou
         return wire_declined(Py_None);
     Parcel parcel = {.peer = note.peer, .out = wire_message_head(note.tag, note.nbytes, note.mark),
                      .data = PyArray_DATA(note.array), .nbytes = note.nbytes};
+    int64_t began_ns = native_monotonic_ns(); /* no message is received before it was sent */
     bool well = wire_swap(wire, &parcel, 1);
     if (well && !parcel.sent)
         return Py_NewRef(Py_None);
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_isend);
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_isend, began_ns);
     PyObject *rest = parcel.rest == NULL ? Py_NewRef(Py_None) : Py_NewRef(parcel.rest);
     wire_drop(&parcel, 1);
     if (!well)
@@ -163,7 +165,7 @@ static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t cou
         return NULL;
     if (!taken)
         return Py_NewRef(Py_None);
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv);
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv, 0);
     trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     return Py_BuildValue("(NlK)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes);
 }
@@ -179,7 +181,7 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
         return PyErr_NoMemory();
     Parcel parcel = {.peer = note.peer, .in = wire_message_head(note.tag, note.nbytes, note.mark)};
     parcel.room = parcel.place = own == NULL ? straight : own;
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_recv);
+    uint64_t serial = wire_begin_noting(wire, &note, text_wire_recv, 0);
     int64_t waited_ns = wire->waited_ns;
     bool well = wire_swap(wire, &parcel, 1);
     if (well && parcel.taken && own != NULL)

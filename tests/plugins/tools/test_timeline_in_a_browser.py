@@ -21,6 +21,7 @@ LOOK = runpy.run_path(str(Path(__file__).parents[3] / "docs/look.py"))
 TIMEOUT_S = 60
 MS = 1_000_000
 STEPS = 2000
+STEP = 25 * MS
 #: Looks at the page of the timeline in a frame, and writes down what it sees.
 LOOKER = """<!DOCTYPE html><body style="margin:0"><pre id="found"></pre>
 <iframe id="frame" style="border:0" width="WIDTH" height="700" src="PAGE"></iframe><script>
@@ -29,8 +30,11 @@ frame.onload = () => setTimeout(() => {
   const scale = canvas.width / canvas.clientWidth;
   const at = (x, y) => [...canvas.getContext("2d").getImageData(x * scale, y * scale, 1, 1).data];
   const rows = [...inside.querySelectorAll("#summary tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
+  const along = (ms) => 150 + ms / 22 * (canvas.clientWidth - 150);
+  const message = [5, 15, 21.7].map((ms) => at(along(ms), 62)), around = [...Array(20).keys()];
+  const arrow = around.map((x) => at(along(21) + x - 10, 82));
   const middle = canvas.clientWidth * 0.7, drawn = [0, 1, 2, 3].map((row) => at(middle, 26 + 11 + 30 * row));
-  document.getElementById("found").textContent = JSON.stringify({ rows, drawn, wide: canvas.clientWidth,
+  document.getElementById("found").textContent = JSON.stringify({ rows, drawn, message, arrow, wide: canvas.clientWidth,
     dark: inside.defaultView.matchMedia("(prefers-color-scheme: dark)").matches,
     out: inside.documentElement.scrollWidth - WIDTH, late: inside.getElementById("late").textContent });
 }, 300);
@@ -68,12 +72,28 @@ FRAME = {
 }
 
 
-def seen(folder: Path, width: int, dark: bool, part: str = "") -> dict[str, Any]:
+def late_sender(rank: int) -> dict[str, Any]:
+    """Return what a rank's file holds where rank 0 waits for ten of the twelve milliseconds that each message takes."""
+    entry = {"group": "default", "nbytes": 8, "dtype": None, "file": "", "line": 0, "function": "", "tag": 0}
+    recv = {**entry, "op": "irecv", "peer": 1, "thread": 0}
+    send = {**entry, "op": "isend", "peer": 0, "thread": 0}
+    entries = [
+        {**recv, "number": n, "began_ns": n * STEP, "asked_ns": n * STEP + 10 * MS, "ended_ns": n * STEP + 22 * MS}
+        if rank == 0
+        else {**send, "number": n, "began_ns": n * STEP + 20 * MS, "ended_ns": n * STEP + 21 * MS}
+        for n in range(10)
+    ]
+    told = {**record(rank), "entries": [{**each, "state": "done"} for each in entries], "world_size": 2}
+    return {**told, "groups": {"default": {**told["groups"]["default"], "ranks": [0, 1], "begun": -1, "finished": -1}}}
+
+
+def seen(folder: Path, width: int, dark: bool, part: str = "", ranks: Any = None) -> dict[str, Any]:
     """Return what the browser sees of the page."""
+    ranks = ranks or [record(rank) for rank in range(3)]
     browser = next((path for name in LOOK["BROWSERS"] if (path := shutil.which(name))), None)
     if browser is None:
         pytest.skip("there is no browser here (Chromium)")
-    (folder / "trace.html").write_text(page({rank: parse(record(rank)) for rank in range(3)}))
+    (folder / "trace.html").write_text(page({told["rank"]: parse(told) for told in ranks}))
     looker = LOOKER.replace("WIDTH", str(width)).replace("PAGE", f"trace.html{part}")
     (folder / "look.html").write_text(looker)
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
@@ -109,3 +129,15 @@ def test_it_is_drawn_so_from_near_too(tmp_path):
     who, first, _, third = (strength(pixel, False) for pixel in seen(tmp_path, 1280, False, "#from=99&to=105")["drawn"])
     assert who > 60
     assert abs(first - third) < 60
+
+
+def test_a_message_is_thin_while_nobody_waits_pale_while_one_does_and_has_an_arrow(tmp_path):
+    """The first of the messages fills the view: begun, asked for after 10 ms, sent after 20 and there after 22."""
+    ranks = [late_sender(rank) for rank in range(2)]
+    found = seen(tmp_path, 1280, False, "#from=0&to=22", ranks)
+    assert found["late"].startswith("rank 1 was waited for: it held up 10 of 10 messages")
+    assert found["rows"][1] == ["rank 1", "10", "100.0 ms", "0"]
+    assert found["rows"][2] == ["rank 0", "0", "0", "100.0 ms"]
+    thin, pale, moving = (strength(pixel, False) for pixel in found["message"])
+    assert thin < 0.5 * pale < 0.3 * moving
+    assert max(strength(pixel, False) for pixel in found["arrow"]) > 60, "there is no arrow"

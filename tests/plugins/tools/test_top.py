@@ -176,11 +176,12 @@ def told(rank: int, look: int, late_ns: Mapping[int, int], size: int = 4, **more
             "send": [look, 8, 0.0, None, 0],
         },
         "arrivals": [[a.op, a.number, a.began_ns, a.began_ns + MS] for a in arrivals(late_ns, done, size)[rank]],
+        "messages": [],
     }
     place = {"rank": rank, "ranks": list(range(size)), "outside": "", "host": "node0", "pid": 1000 + rank}
     clock = {"clock": "first", "now_ns": look * SECOND, "day_ns": look * SECOND}
     job = {"job": "TCPStore('127.0.0.1', 29500)/world", "program": "train.py --lr 0.1"}
-    sample = {"rankwise_sample": 1, "memory_nbytes": (100 + rank) << 20, "groups": {"default": {**group, **more}}}
+    sample = {"rankwise_sample": 2, "memory_nbytes": (100 + rank) << 20, "groups": {"default": {**group, **more}}}
     return {**sample, **place, **clock, **job}
 
 
@@ -254,6 +255,53 @@ def test_a_rank_that_does_not_come_at_all_is_named_too() -> None:
     assert straggler.sentence() == (
         "rank 2 on node0 is waited for: it has not come to all_reduce #100 train.py:41 of group 'default' for 7.0 s"
     )
+
+
+def message(op: str, number: int, peer: int | None, began_ns: int, asked_ns: int, ended_ns: int) -> list[Any]:
+    return [number, op, f"halo.py:{7 if 'send' in op else 9}", peer, 0, began_ns, asked_ns, ended_ns]
+
+
+def with_messages(rank: int, look: int, messages: list[list[Any]]) -> dict[str, Any]:
+    return told(rank, look, {}, messages=messages, pending=[])
+
+
+def passed_on(look: int) -> dict[int, dict[str, Any]]:
+    """Return samples of ranks of which 2 computes for a millisecond a step, 1 waits for it, and 0 waits for 1."""
+    shown: dict[int, list[list[Any]]] = {rank: [] for rank in range(4)}
+    for n in range(20 * look):
+        at = n * 2 * MS + 1
+        shown[2].append(message("isend", n, 1, at + MS, 0, at + MS))
+        shown[1].append(message("irecv", 2 * n, 2, at, at, at + MS))
+        shown[1].append(message("isend", 2 * n + 1, 0, at + MS, 0, at + MS))
+        shown[0].append(message("recv", n, 1, at, at, at + MS))
+    return {rank: with_messages(rank, look, shown[rank][-30:]) for rank in range(4)}
+
+
+@pytest.mark.parametrize("look", [1, 5])
+def test_who_comes_late_to_messages_is_named_and_not_who_passes_it_on(look: int) -> None:
+    history = History()
+    history.look(passed_on(look))
+    (straggler,) = history.look(passed_on(look + 1)).stragglers
+    assert (straggler.rank, straggler.message, straggler.late_s) == (2, True, 1e-3)
+    assert re.fullmatch(
+        r"rank 2 on node0 is waited for: it holds up \d+ of \d+ messages of group 'default', by 1.00 ms at the median; "
+        r"it comes late to isend at halo.py:7",
+        straggler.sentence(),
+    )
+
+
+def test_who_does_not_answer_a_message_is_named_and_not_who_passes_it_on() -> None:
+    began = 15 * SECOND // 2
+    waits = {0: message("recv", 0, 1, began, began, 0), 1: message("irecv", 0, 2, began, began, 0)}
+    samples = {rank: with_messages(rank, 10, [waits[rank]] if rank in waits else []) for rank in range(4)}
+    (straggler,) = History().look(samples).stragglers
+    assert straggler.sentence() == (
+        "rank 2 on node0 is waited for: it has not answered rank 1's irecv at halo.py:9 of group 'default' for 2.5 s"
+    )
+    samples[2] = with_messages(2, 10, [message("irecv", 0, 0, began, began, 0)])
+    assert History().look(samples).stragglers == (), "they wait for each other"
+    samples[2] = with_messages(2, 10, [message("irecv", 0, 0, began, 0, 0)])
+    assert [s.rank for s in History().look(samples).stragglers] == [2], "it asks for nothing yet"
 
 
 def test_ranks_that_are_not_seen_and_groups_that_have_failed_are_mentioned() -> None:
@@ -426,9 +474,16 @@ def test_no_wrongly_typed_answer_harms_whoever_looks(hostile: bytes) -> None:
 def test_a_sample_is_what_a_rank_shows() -> None:
     def shows() -> dict[str, Any]:
         dist.all_reduce(np.ones(2))
-        return shown_by(current())
+        work = dist.isend(np.ones(2), dist.get_rank())
+        dist.recv(np.ones(2))
+        return {**shown_by(current()), "asked": work is not None and work.wait()}
 
     (shown,) = run_local(1, shows)
+    assert shown.pop("asked")
+    (number, op, at, peer, tag, began_ns, asked_ns, ended_ns) = shown["groups"]["default"]["messages"][-1]
+    assert (number, op, peer, tag) == (1, "recv", 0, 0)
+    assert at.startswith("test_top.py:")
+    assert began_ns == asked_ns <= ended_ns
     assert checked(json.dumps(shown).encode()) == json.loads(json.dumps(shown))
     for name in shown:
         with pytest.raises(ValueError, match="no sample"):

@@ -378,7 +378,8 @@ def check(trace: Mapping[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]
         assert len({event["pid"] for event in chain}) == len(chain)
         assert [event["ts"] for event in chain] == sorted(event["ts"] for event in chain)
         for event in chain:  # a viewer finds the box by the arrow's time
-            assert any(event["ts"] == box["ts"] for box in rows[event["pid"], event["tid"]])
+            boxes = rows[event["pid"], event["tid"]]
+            assert any(box["ts"] <= event["ts"] <= box["ts"] + box["dur"] for box in boxes)
     for (pid, tid), row in rows.items():
         assert {("process_name", pid, 0), ("thread_name", pid, tid)} <= named
         for before, after in pairwise(row):

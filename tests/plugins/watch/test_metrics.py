@@ -143,6 +143,28 @@ def test_waits_belong_to_the_last_collective_or_message(recorder: FlightRecorder
     assert (totals(trail)["recv"].waited_ns, totals(trail)["all_reduce"].waited_ns) == (3, 4)
 
 
+def test_waits_belong_to_the_message_that_the_program_has_asked_for_last(recorder: FlightRecorder) -> None:
+    trail = recorder.trail("one", "one", (0, 1))
+    first, second = (trail.begin_message("irecv", ARRAY, 1, tag) for tag in range(2))
+    for ticket in (first, second):
+        trail.released(ticket)
+    trail.asked(first)
+    trail.waited(3, True)
+    trail.ended(first, source=1)
+    trail.asked(second)
+    trail.waited(4, True)
+    third = trail.begin_message("send", ARRAY, 1, 0)
+    trail.waited(5, True)
+    trail.asked(first)  # it has ended: nobody waits for it
+    trail.waited(6, True)
+    trail.ended(third)
+    found = recorder.entries()
+    assert [entry.waited_ns for entry in found] == [3, 4, 11]
+    assert [bool(entry.asked_ns) for entry in found] == [True, True, False]
+    assert found[0].began_ns <= found[0].asked_ns <= found[0].ended_ns <= found[1].asked_ns
+    assert totals(trail)["irecv"].waited_ns == 3, "the other has not ended"
+
+
 def test_threads_lose_no_count(recorder: FlightRecorder) -> None:
     recorder.count()
     trails = [recorder.trail(str(i), str(i), (0,)) for i in range(4)]

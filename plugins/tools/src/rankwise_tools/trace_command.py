@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 def _said(records: Mapping[int, Record]) -> list[str]:
     """Return the paragraphs about one world: which rank made another call, and for whom the others have waited."""
     from rankwise_tools.recordings.analysis import analyse
-    from rankwise_tools.timelines.page import waited_for
+    from rankwise_tools.timelines.waiting import waited_for
 
     late = [f"On the way, {sentence}." for sentence in waited_for(records)]
     return [*analyse(records).split("\n\n"), *late]

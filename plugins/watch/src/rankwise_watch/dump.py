@@ -251,6 +251,8 @@ def _entry(entry: Entry, state: str) -> dict[str, Any]:
         told["error"] = entry.error
     if entry.waited_ns:
         told["waited_ns"] = entry.waited_ns
+    if entry.asked_ns:
+        told["asked_ns"] = entry.asked_ns
     return told
 
 

@@ -162,7 +162,7 @@ def _nobody(question: Any) -> None:
 # What one rank shows of itself to readers: where it is, what it has counted, and when it came to each call
 
 #: The version of what a sample looks like.
-FORMAT = 1
+FORMAT = 2
 #: Beyond so many, groups are left out, and calls of a group.
 _MOST_GROUPS, _MOST_ARRIVALS, _MOST_PENDING = 64, 256, 4
 #: How many calls all ranks of a large group show together, as one reader reads them all; and each rank at the least.
@@ -225,14 +225,37 @@ def _group(group: ProcessGroup, mine: list[tuple[Entry, str]], now: int) -> dict
         "last": None if last is None else step(last, now),
         "begun": [-1 if entry is None else entry.number for entry in (begun, message_begun)],
         "arrivals": _arrivals(mine, len(group.ranks)),
+        "messages": _messages(mine, len(group.ranks)),
     }
 
 
 def _arrivals(mine: list[tuple[Entry, str]], size: int) -> list[list[Any]]:
     """Return of the last collectives, oldest first: operation, number, when they began, and when they ended or 0."""
-    most = min(_MOST_ARRIVALS, max(_FEWEST_ARRIVALS, _ALL_ARRIVALS // size))
-    collectives = [entry for entry, _ in mine if entry.detail is None][-most:]
+    collectives = [entry for entry, _ in mine if entry.detail is None][-_most(size) :]
     return [[e.op, e.number, e.began_ns, e.ended_ns if e.thread else 0] for e in collectives]
+
+
+def _messages(mine: list[tuple[Entry, str]], size: int) -> list[list[Any]]:
+    """Return of the last messages: number, operation, place, peer, tag, and three times, 0 for none.
+
+    They are when it began, when the program began to wait for it, which is the same for a blocking call, and when it
+    ended. What has failed has neither a peer nor an end.
+    """
+    messages = [(entry, state) for entry, state in mine if entry.detail is not None][-_most(size) :]
+    return [_message(entry, state) for entry, state in messages]
+
+
+def _message(entry: Entry, state: str) -> list[Any]:
+    peer, tag = entry.detail or (None, 0)
+    told, asked_ns = step(entry, entry.began_ns), entry.began_ns if entry.op in ("send", "recv") else entry.asked_ns
+    if state == "failed":
+        return [entry.number, entry.op, told["at"], None, tag, entry.began_ns, asked_ns, 0]
+    return [entry.number, entry.op, told["at"], peer, tag, entry.began_ns, asked_ns, entry.ended_ns]
+
+
+def _most(size: int) -> int:
+    """Return how many calls of a group a rank shows."""
+    return min(_MOST_ARRIVALS, max(_FEWEST_ARRIVALS, _ALL_ARRIVALS // size))
 
 
 def _job(world: World) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
 import numpy as np
@@ -109,19 +110,46 @@ def _ended(group: ProcessGroup) -> list[Entry]:
     return [entry for entry in entries if entry.ended_ns and entry.op in ("isend", "irecv")]
 
 
+_WHOM = pytest.mark.parametrize("anyone", [False, pytest.param(True, marks=pytest.mark.needs("any_source"))])
+
+
 @needs("send", "recv")
-def test_a_receive_that_was_withdrawn_is_not_noted_as_pending(kit: Kit) -> None:
+@_WHOM
+def test_a_receive_is_noted_with_its_sender_and_since_when_the_program_waited(kit: Kit, anyone: bool) -> None:
+    kit.run(2, asked_for, anyone)
+
+
+def asked_for(anyone: bool) -> None:
+    group = dist.new_group([0, 1])
+    assert isinstance(group, ProcessGroup)
+    if dist.get_rank():
+        dist.recv(numbers(0), 0, group)
+        dist.send(numbers(1), 0, group)
+        return
+    work = begun(dist.irecv(numbers(0), None if anyone else 1, group))
+    dist.send(numbers(1), 1, group)  # only then does the other send
+    before_ns = monotonic_ns()
+    work.wait()
+    (entry,) = (each for each in current().recorder.entries() if each.trail.name == group.name and each.op == "irecv")
+    assert entry.detail == (1, 0)
+    assert entry.began_ns < before_ns <= entry.asked_ns <= entry.ended_ns <= monotonic_ns(), entry
+
+
+@needs("send", "recv")
+@_WHOM
+def test_a_receive_that_was_withdrawn_is_not_noted_as_pending(kit: Kit, anyone: bool) -> None:
     if kit.device != "cpu":
         pytest.skip("what a GPU waits for cannot be withdrawn")
-    kit.run(2, withdrawn)
+    kit.run(2, withdrawn, anyone)
 
 
-def withdrawn() -> None:
+def withdrawn(anyone: bool) -> None:
     group = dist.group.WORLD
     assert group is not None
-    work = begun(dist.irecv(numbers(0), 1 - dist.get_rank(), tag=0))
+    work = begun(dist.irecv(numbers(0), None if anyone else 1 - dist.get_rank(), tag=0))
     if work.cancel():
         assert _last(group).ended_ns
+        assert _last(group).error, "it counts as one that has got a message"
     else:  # it goes on then, so it must get something
         dist.send(numbers(1), 1 - dist.get_rank())
         work.wait()

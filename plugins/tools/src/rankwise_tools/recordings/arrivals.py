@@ -5,15 +5,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
 from rankwise_tools.recordings.clocks import TOGETHER
 
-__all__ = ["Arrival", "Lateness", "CompleteCollective", "Waited", "latest", "lateness", "meetings", "waits"]
+__all__ = [
+    "NOTABLE_NS",
+    "Arrival",
+    "CompleteCollective",
+    "Lateness",
+    "Waited",
+    "latest",
+    "lateness",
+    "meetings",
+    "stands_out",
+    "waits",
+]
 
-#: A collective is held up if the last rank comes to it so long after all others; less is no more than scheduling.
-_NOTABLE_NS = 100_000
+#: A collective is held up if the last rank comes to it so long after all others, and a message if one waits so long for
+#: the other; less is no more than scheduling.
+NOTABLE_NS = 100_000
 #: Fewer that are held up say nothing.
 _FEWEST = 8
 #: How many times as many the one that is named holds up as any other rank does, and by how many standard deviations
@@ -113,14 +126,19 @@ def latest(late: Mapping[int, Lateness], error_ns: int = 0) -> Waited | None:
     A program that makes ten collectives a step and is late once in it comes last to one in ten, and to some of the
     others by chance. So what counts are those that are held up, by more than scheduling and clocks make up for.
     """
-    held_up = {rank: each.alone_ns[_first(each, max(_NOTABLE_NS, error_ns)) :] for rank, each in late.items()}
+    held_up = {rank: each.alone_ns[_first(each, max(NOTABLE_NS, error_ns)) :] for rank, each in late.items()}
     ranks = sorted(held_up, key=lambda rank: -len(held_up[rank]))
     if len(ranks) < 2:
         return None
     rank, most, second = ranks[0], len(held_up[ranks[0]]), len(held_up[ranks[1]])
-    if most < max(_FEWEST, _TIMES * second, second + _DEVIATIONS * (most + second) ** 0.5):
+    if not stands_out(most, second):
         return None
     return Waited(rank, most, late[rank].calls, int(median(held_up[rank])), sum(held_up[rank]))
+
+
+def stands_out(most: int, second: int) -> bool:
+    """Tell whether a rank holds up so many more than any other does that it is not by chance."""
+    return most >= max(_FEWEST, _TIMES * second, second + _DEVIATIONS * sqrt(most + second))
 
 
 def _first(late: Lateness, limit_ns: int) -> int:

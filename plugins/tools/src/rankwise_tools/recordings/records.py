@@ -61,11 +61,17 @@ class Operation:
     tag: int = 0
     error: str = ""
     waited_ns: int = 0
+    asked_ns: int = 0
 
     @property
     def at(self) -> str:
         """The program's call, as short as a reader needs it."""
         return f" at {os.path.basename(self.file)}:{self.line}" if self.file else ""
+
+    @property
+    def waits_from_ns(self) -> int:
+        """When the program began to wait for a message: at the beginning of a blocking call; 0 if it never did."""
+        return self.began_ns if self.op in ("send", "recv") else self.asked_ns
 
     @property
     def pending(self) -> bool:
@@ -235,6 +241,7 @@ def _operation(told: dict[str, Any], groups: Mapping[str, Group]) -> Operation:
         tag=_number(told.get("tag", 0)),
         error=_text(told.get("error", "")),
         waited_ns=_number(told.get("waited_ns", 0)),
+        asked_ns=_number(told.get("asked_ns", 0)),
     )
 
 

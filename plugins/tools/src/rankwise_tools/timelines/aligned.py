@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rankwise_tools.recordings.arrivals import CompleteCollective
 from rankwise_tools.recordings.clocks import TOGETHER, Call, Clock, align
+from rankwise_tools.recordings.messages import History, Message, Side, matched
 from rankwise_tools.recordings.records import Operation, Record
 
 __all__ = ["Aligned", "aligned", "all_aligned", "end_of", "rows"]
@@ -45,10 +46,20 @@ class Aligned:
         group = next(r.groups[key[0]] for r in self.records.values() if key[0] in r.groups)
         return set(meeting.came_ns) >= set(group.ranks)
 
+    def messages(self) -> dict[str, list[Message]]:
+        """Return the messages of which both sides are known, by group."""
+        names = {name for record in self.records.values() for name in record.groups}
+        return {name: matched({rank: self._history(rank, name) for rank in self.records}) for name in sorted(names)}
+
+    def _history(self, rank: int, group: str) -> History:
+        record, shift, error_ns = self.records[rank], self.shifts[rank], self.clocks[rank].error_ns
+        sides = [_side(op, shift) for op in record.operations if op.message and op.group == group]
+        return History(sides, record.written_ns + shift, _machine(record), error_ns)
+
 
 def aligned(records: Mapping[int, Record]) -> Aligned:
     """Bring the times of all ranks to one clock."""
-    machines = {rank: record.boot or record.host for rank, record in records.items()}
+    machines = {rank: _machine(record) for rank, record in records.items()}
     days = {rank: record.clock_offset_ns for rank, record in records.items()}
     clocks = align(machines, {rank: _calls(record) for rank, record in records.items()}, days)
     began = (op.began_ns + clocks[rank].offset_ns for rank, record in records.items() for op in record.operations)
@@ -65,6 +76,27 @@ def all_aligned(worlds: Sequence[Mapping[int, Record]]) -> list[Aligned]:
         replace(each, origin_ns=first, shifts={r: ns + each.origin_ns - first for r, ns in each.shifts.items()})
         for each in found
     ]
+
+
+def _machine(record: Record) -> str:
+    """Return what tells a rank's clock from others."""
+    return record.boot or record.host
+
+
+def _side(op: Operation, shift_ns: int) -> Side:
+    """Return what a rank did of a message."""
+    ended_ns = op.ended_ns if op.state == "done" else 0
+    asked_ns, ended_ns = (ns + shift_ns if ns else 0 for ns in (op.waits_from_ns, ended_ns))
+    return Side(
+        op.number,
+        op.op,
+        op.at[4:],
+        None if op.state == "failed" else op.peer,
+        op.tag,
+        op.began_ns + shift_ns,
+        asked_ns,
+        ended_ns,
+    )
 
 
 def _calls(record: Record) -> list[Call]:

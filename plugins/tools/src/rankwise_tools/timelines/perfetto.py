@@ -1,7 +1,7 @@
 """The timeline in the trace-event format that Perfetto opens.
 
 Each rank is a process, with rows for its groups. Arrows join one collective across ranks, in the order in which they
-came: the last arrow ends at the rank that the others waited for.
+came: the last arrow ends at the rank that the others waited for. An arrow leads from each send to its receive.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 
 from rankwise_tools.recordings.arrivals import CompleteCollective
 from rankwise_tools.recordings.clocks import TOGETHER, Clock
+from rankwise_tools.recordings.messages import Message
 from rankwise_tools.recordings.records import Operation, Record
 from rankwise_tools.timelines.aligned import Aligned, all_aligned, end_of, rows
+from rankwise_tools.timelines.waiting import Waiting, waiting
 
 __all__ = ["describe", "timeline"]
 
@@ -24,14 +26,18 @@ def timeline(*worlds: Mapping[int, Record]) -> dict[str, Any]:
     first, arrow = 0, 1
     found = all_aligned(worlds)
     for each in found:
-        met = each.meetings()
-        drawn = _World(each, first, met)
+        met, waited = each.meetings(), waiting(each)
+        drawn = _World(each, first, met, waited)
         for _, record in sorted(each.records.items()):
             events += drawn.process(record)
         for number, (key, meeting) in enumerate(sorted(met.items()), arrow):
             events += _arrows(number, meeting, drawn.places[key])
+        arrow += len(met)
+        sent = [(name, message) for name, messages in waited.messages.items() for message in messages]
+        for number, (name, message) in enumerate(sent, arrow):
+            events += drawn.sent(number, name, message)
         clocks.update(_clocks(each))
-        first, arrow = first + 1 + max(each.records), arrow + len(met)
+        first, arrow = first + 1 + max(each.records), arrow + len(sent)
     told = {"origin_ns": str(found[0].origin_ns), "clocks": clocks}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": told}
 
@@ -39,10 +45,14 @@ def timeline(*worlds: Mapping[int, Record]) -> dict[str, Any]:
 class _World:
     """One world as it is drawn: its processes' numbers begin with `first`."""
 
-    def __init__(self, found: Aligned, first: int, met: Mapping[tuple[str, int], CompleteCollective]) -> None:
-        self._found, self._first, self._met = found, first, met
+    def __init__(
+        self, found: Aligned, first: int, met: Mapping[tuple[str, int], CompleteCollective], waited: Waiting
+    ) -> None:
+        self._found, self._first, self._met, self._waited = found, first, met, waited
         #: For each collective, where it is drawn: process, thread and time.
         self.places: dict[tuple[str, int], list[tuple[float, int, int]]] = {}
+        #: For each side of a message, by group, rank and number, on which thread.
+        self._threads: dict[tuple[str, int, int], int] = {}
 
     def process(self, record: Record) -> Iterator[dict[str, Any]]:
         """Yield what there is of one rank."""
@@ -61,7 +71,26 @@ class _World:
         if not op.message and key in self._met:
             event["args"].update(_waits(self._found, key, self._met[key], record.rank))
             self.places.setdefault(key, []).append((event["ts"], number, thread))
+        if op.message:
+            self._threads[op.group, record.rank, op.number] = thread
+            event["args"].update(self._waits(op, record.rank))
         return event
+
+    def _waits(self, op: Operation, rank: int) -> dict[str, Any]:
+        """Return for how long a rank waited for the other side of a message."""
+        delay = self._waited.delays.get((op.group, rank, op.number))
+        return {} if delay is None else {"waited_ms": (delay.to_ns - delay.from_ns) / 1e6}
+
+    def sent(self, number: int, group: str, message: Message) -> Iterator[dict[str, Any]]:
+        """Yield the arrow of a message, to when it was both sent and asked for; nothing where clocks contradict it."""
+        source, target, send, receive = message.source, message.target, message.send, message.receive
+        there_ns = max(send.began_ns, receive.began_ns)
+        if source == target or there_ns >= receive.ended_ns:
+            return
+        for phase, rank, side, ns in (("s", source, send, send.began_ns), ("f", target, receive, there_ns)):
+            place = {"pid": self._first + rank, "tid": self._threads[group, rank, side.number]}
+            told = {"name": "message", "cat": "sent", "ph": phase, "id": number, "ts": ns / 1e3}
+            yield {**told, **place, **({"bp": "e"} if phase == "f" else {})}
 
 
 def _arrows(number: int, meeting: CompleteCollective, places: list[tuple[float, int, int]]) -> Iterator[dict[str, Any]]:

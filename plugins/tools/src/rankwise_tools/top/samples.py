@@ -109,6 +109,7 @@ _GROUP = _record(
     last=_or_none(_STEP),
     begun=_row(_whole, _whole),
     arrivals=_list_of(_row(_text, _whole, _count, _count)),
+    messages=_list_of(_row(_whole, _text, _text, _or_none(_count), _whole, _count, _count, _count)),
 )
 _SAMPLE = _record(
     rankwise_sample=_format,

@@ -9,6 +9,7 @@ from typing import Any
 
 from rankwise_tools.recordings.arrivals import Arrival, CompleteCollective, Lateness, lateness, latest, meetings, waits
 from rankwise_tools.recordings.clocks import TOGETHER, Call, Clock, align
+from rankwise_tools.top.messages import Awaited, Messages, unanswered
 from rankwise_tools.top.samples import Sample
 
 __all__ = ["GroupRow", "History", "RankRow", "Straggler", "View"]
@@ -68,9 +69,10 @@ class Straggler:
 
     Attributes:
         late_s: By how much it holds them up, at the median; or for how long it has not come at all.
-        held_up: How many collectives it holds up.
+        held_up: How many collectives or messages it holds up.
         calls: Of how many; 0 if it has not come to the one in which others wait now.
-        at: What others wait in, if they do now; else what the rank did last.
+        at: What others wait in, if they do now; else what the rank did last, or what of a message it comes late to.
+        message: Whether it is waited for in messages.
     """
 
     rank: int
@@ -80,15 +82,18 @@ class Straggler:
     held_up: int
     calls: int
     at: str
+    message: bool = False
 
     def sentence(self) -> str:
         """Say so in words."""
         who = f"rank {self.rank} on {self.host} is waited for"
         if not self.calls:
-            return f"{who}: it has not come to {self.at} of group {self.group!r} for {self.late_s:.1f} s"
-        where = f"; seen in {self.at}" if self.at else ""
+            come = "has not answered" if self.message else "has not come to"
+            return f"{who}: it {come} {self.at} of group {self.group!r} for {self.late_s:.1f} s"
+        where = f"; {'it comes late to' if self.message else 'seen in'} {self.at}" if self.at else ""
+        calls = f"{self.calls} {'messages' if self.message else 'collectives'}"
         return (
-            f"{who}: it holds up {self.held_up} of {self.calls} collectives of group {self.group!r}, by "
+            f"{who}: it holds up {self.held_up} of {calls} of group {self.group!r}, by "
             f"{self.late_s * 1e3:.2f} ms at the median{where}"
         )
 
@@ -121,6 +126,7 @@ class History:
         self._before: dict[int, Sample] = {}
         #: By group: collectives that all have come to, and the last number among them.
         self._met: dict[str, deque[CompleteCollective]] = {}
+        self._messages = Messages(int(_REMEMBERED_S * 1e9))
 
     def look(self, samples: Mapping[int, Sample], silent: Iterable[int] = ()) -> View:
         """Return what is new; `silent` are ranks that have not answered. The first time there are no rates."""
@@ -139,7 +145,10 @@ class History:
             ),
             groups=tuple(_operations(samples, own, late)),
             transports=_transports(samples, own),
-            stragglers=tuple(_stragglers(samples, late, clocks)),
+            stragglers=(
+                *_stragglers(samples, late, clocks),
+                *_in_messages(samples, self._messages.look(samples, clocks)),
+            ),
             missing=tuple(rank for rank in first["ranks"] if rank not in samples and rank not in set(silent)),
             silent=tuple(sorted(silent)),
             failures=_failures(samples),
@@ -371,3 +380,17 @@ def _absent(name: str, samples: Mapping[int, Sample]) -> Iterable[Straggler]:
         group = sample["groups"][name]
         if group["begun"][0] < step["number"]:
             yield Straggler(rank, sample["host"], group["description"], step["age_s"], 0, 0, _title(step))
+
+
+def _in_messages(samples: Mapping[int, Sample], awaited: Iterable[Awaited]) -> Iterable[Straggler]:
+    """Yield the ranks that others wait for in messages: those that have not answered for long, and those often late."""
+    for rank, name, call, age_ns in unanswered(samples, int(_LONG_S * 1e9)):
+        yield Straggler(rank, samples[rank]["host"], _described(name, samples), age_ns / 1e9, 0, 0, call, True)
+    for name, each, messages in awaited:
+        host, group = samples[each.rank]["host"] if each.rank in samples else "?", _described(name, samples)
+        yield Straggler(each.rank, host, group, each.late_ns / 1e9, each.held_up, messages, each.late, True)
+
+
+def _described(name: str, samples: Mapping[int, Sample]) -> str:
+    found = (str(sample["groups"][name]["description"]) for sample in samples.values() if name in sample["groups"])
+    return next(found, name)
