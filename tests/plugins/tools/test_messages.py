@@ -348,11 +348,11 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     ),
     "sendrecv": (
         lambda g: dist.sendrecv(np.ones(9), around()[1], np.ones(9), around()[0], g),
-        *("irecv", "isend"),
+        *("recv", "isend"),
     ),
     "batch": (batch, "irecv", "isend"),
     "neighbours": (neighbours, "irecv", "isend"),
-    "halos": (lambda g: dist.grid((RANKS,), True, g).exchange_halos(np.ones(9), 1), "irecv", "isend"),
+    "halos": (lambda g: dist.grid((RANKS,), True, g).exchange_halos(np.ones(9), 1), "recv", "isend"),
     "early": (early, "", ""),
 }
 
