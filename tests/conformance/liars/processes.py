@@ -1,13 +1,14 @@
 """Bugs that only processes show, planted into the example of `docs/writing-a-backend.md`."""
 
+import contextlib
 import os
 import sys
 import tempfile
 import threading
 from pathlib import Path
 
-from rankwise import BackendSpec
-from rankwise.backends import Capabilities, Device
+from rankwise import BackendSpec, DistError
+from rankwise.backends import COMPLETED, Capabilities, Device
 
 sys.path.append(str(Path(__file__).parents[2] / "third_party" / "src"))
 
@@ -31,6 +32,12 @@ class no_notice_of_death(rankwise_mesh.MeshCommunicator):
         """Read, and tell nobody that nothing comes any more."""
         fail, self.mailbox.fail = self.mailbox.fail, lambda error, src=None: None if src is not None else fail(error)
         super().read_from(peer)
+
+    def isend(self, array, dst, tag):
+        """Send, and do not say so if nobody takes it any more."""
+        with contextlib.suppress(DistError):
+            return super().isend(array, dst, tag)
+        return COMPLETED
 
     def peer_died(self, rank, error):
         return True
