@@ -346,6 +346,12 @@ def test_long_arrays_are_scanned_piece_by_piece(at_once_nbytes: int, monkeypatch
         world.run(scan)
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_no_narrow_float_holds_is_scanned_to_infinity() -> None:
+    with local_world(3, timeout=PATIENCE_S) as world:
+        assert world.run(lambda: float(dist.functional.scan(np.float16(3e4)))) == [float(np.float16(3e4)), 6e4, np.inf]
+
+
 def test_parts_that_cannot_be_joined_are_named_after_all_have_come() -> None:
     def join() -> str:
         parts = [np.ones((2, 2 + dist.get_rank()))] * 2

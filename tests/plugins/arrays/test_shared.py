@@ -45,7 +45,12 @@ def test_an_array_is_sent_to_each_host_once() -> None:
 
 
 def test_it_is_an_array_like_any_other(ranks: Ranks) -> None:
-    ranks.run(2, programs.by_other_ways)
+    types = ["SharedArray", "ndarray", "float64", "ndarray"]
+    assert ranks.run(2, programs.by_other_ways) == [[3000.0, True, True, *types]] * 2
+
+
+def test_who_has_no_such_array_is_refused(ranks: Ranks) -> None:
+    assert ranks.run(2, programs.peers_that_are_none) == [["ValueError"] * 2] * 2
 
 
 @pytest.mark.parametrize("way", [way for way in PROCESSES if way != "mpi"])  # whose launcher ends all if one is killed
@@ -89,7 +94,10 @@ def test_nobody_can_write_to_what_is_sealed(ranks: Ranks) -> None:
 
 
 def test_a_pickle_is_refused_in_words(ranks: Ranks) -> None:
-    ranks.run(2, programs.pickles)
+    for told, copies in ranks.run(2, programs.pickles):
+        assert len(told) == 3
+        assert all("pickle numpy.array(it), a copy" in each for each in told)
+        assert copies == [[0, 0, 0]] * 4
 
 
 def test_a_group_shares_among_its_own_ranks(ranks: Ranks) -> None:

@@ -61,7 +61,7 @@ def scanned(call: str, array: Array, op: Op, group: Group, timeout: Any, exclusi
     if kind is not None and not kind.computes:
         return placed_like(array, scanned(call, to_host(array), op, group, timeout, exclusive))
     if isinstance(op, ReduceOp):
-        found = _by_parts(array, op, group, timeout, exclusive).reshape(array.shape).astype(array.dtype, copy=False)
+        found = _by_parts(array, op, group, timeout, exclusive)
     else:
         found = _by_rounds(_Custom(call, op, array), array, group, timeout, exclusive)
     return copied(array) if exclusive and dist.get_rank(group) == 0 else found
@@ -84,7 +84,11 @@ def _by_parts(array: Array, op: ReduceOp, group: Group, timeout: Any, exclusive:
         if exclusive:
             of_all = concatenated([rows[:1], rows[:-1]], 0).reshape(-1)
         dist.all_to_all_single(piece, of_all, there, back, group, timeout=timeout)
-    return mine
+    if mine.dtype == array.dtype:
+        return mine.reshape(array.shape)
+    out = empty(array, array.shape)  # of narrow floats, which are reduced in a wider dtype
+    op.finish(mine, out, 1)
+    return out
 
 
 def _room(like: Array, count: int) -> Array:
