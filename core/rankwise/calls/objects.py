@@ -436,7 +436,7 @@ def _room(pg: ProcessGroup, nbytes: int) -> Array:
 def _on_device(pg: ProcessGroup, array: Array) -> Array:
     """Move a host array to where the group's backend takes arrays: the device that the program has named, or else the
     current one."""
-    return placed(array, _kind(pg), pg.communicators()[0].context.device_index)
+    return placed(array, _kind(pg), pg.require_open()[_device(pg)].context.device_index)
 
 
 def _kind(pg: ProcessGroup) -> DeviceKind | None:

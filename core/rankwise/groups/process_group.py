@@ -271,6 +271,13 @@ class ProcessGroup:
             return device
         return next((kind for kind in served if device_kind_named(kind) is None), device)
 
+    def require_open(self) -> dict[str, Communicator]:
+        """Raise a `ValueError` if the group has been destroyed; return the communicators by the devices they serve."""
+        communicators = self._communicators  # another thread may destroy the group meanwhile
+        if not communicators:
+            raise ValueError(f"group {self.group_desc!r} has been destroyed")
+        return communicators
+
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""
         return list({id(c): c for c in self._communicators.values()}.values())
@@ -313,9 +320,7 @@ class ProcessGroup:
         return failure
 
     def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
-        communicators = self._communicators  # another thread may destroy the group meanwhile
-        if not communicators:
-            raise ValueError(f"group {self.group_desc!r} has been destroyed")
+        communicators = self.require_open()
         device = self._serving(device)
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
