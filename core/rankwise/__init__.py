@@ -51,7 +51,7 @@ from rankwise.calls.exchanges import (
     reduce_scatter_single,
     reduce_scatter_tensor,
 )
-from rankwise.calls.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from rankwise.calls.p2p import irecv, isend, recv, send
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -256,6 +256,8 @@ _UNSHOWN = {
 _LATER = {
     "capabilities": ("rankwise.backends.capability_table", "capabilities"),
     "supports": ("rankwise.backends.capability_table", "supports"),
+    "P2POp": ("rankwise.calls.batches", "P2POp"),
+    "batch_isend_irecv": ("rankwise.calls.batches", "batch_isend_irecv"),
     "all_gather_coalesced": ("rankwise.calls.coalesced", "all_gather_coalesced"),
     "all_reduce_coalesced": ("rankwise.calls.coalesced", "all_reduce_coalesced"),
     "coalescing": ("rankwise.calls.coalesced", "coalescing"),

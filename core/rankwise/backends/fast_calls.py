@@ -195,8 +195,9 @@ class Shortcuts:
         all_reduce_coalesced: Takes a list of arrays and the reduce op.
         isend: Takes array, global rank and tag; returns what stands for the message in the recorder, and a work to wait
             for, or None if it has left; or None for nothing.
-        irecv: Likewise, of a message that was there already, with its sender's global rank and its length in bytes
-            instead of a work.
+        irecv: Takes array, global rank and tag; returns what stands for the message in the recorder, the sender's
+            global rank, the length in bytes of one that was there already, and a work to wait for, or None if it was;
+            or None for nothing.
         known: Takes the name of one of these collectives and its arguments but for the time-out, and returns what
             carries it out, for a call that is asynchronous; None where the general path must be taken.
     """
@@ -217,5 +218,5 @@ class Shortcuts:
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
     isend: Callable[[Any, Any, Any], tuple[Ticket, Work | None] | None] = lambda *args: None
-    irecv: Callable[[Any, Any, Any], tuple[Ticket, int, int] | None] = lambda *args: None
+    irecv: Callable[[Any, Any, Any], tuple[Ticket, int, int, Work | None] | None] = lambda *args: None
     known: Callable[[str, tuple[Any, ...]], Known | None] = _unknown

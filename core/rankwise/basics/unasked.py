@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
-__all__ = ["look", "watch"]
+__all__ = ["look", "lose", "watch"]
 
 #: Tells the flight recorder that an operation has ended, and with which error.
 Noted = Callable[[BaseException | None], object]
@@ -27,6 +27,15 @@ def watch(work: Any, noted: Noted) -> None:
 def look() -> None:
     """Note the ends of all works that have ended, and of those that nobody has any more, not even their backends."""
     _tend(len(_works))
+
+
+def lose(error: BaseException) -> None:
+    """End the copies of all works in the child of a fork: they are the parent's."""
+    works = [reference() for reference, _ in _works]
+    _works.clear()
+    for work in works:
+        if work is not None and not work.ended and hasattr(work, "lose"):
+            work.lose(error)
 
 
 def _tend(count: int) -> None:

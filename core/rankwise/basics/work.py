@@ -110,6 +110,10 @@ class FutureWork:
         """End the work with `error`; the first ending counts."""
         self._ending.tell(None, error)
 
+    def lose(self, error: BaseException) -> None:
+        """End the copy of the work in the child of a fork, without a lock: a thread that is no more may have it."""
+        self._ending.lose(error)
+
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Block until the work has ended; see `Work.wait`."""
         try:

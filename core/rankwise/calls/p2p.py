@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends.communicator import Communicator
-from rankwise.basics.arguments import require
-from rankwise.basics.arrays import AnyArray, Array, device_of
+from rankwise.basics import unasked
+from rankwise.basics.arrays import AnyArray, Array
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.recording import Ticket, title
 from rankwise.basics.work import COMPLETED, BoundWork, CompletedWork, Work, future_of, state
 from rankwise.calls import check
 from rankwise.calls.calling import bounded, broken, put_back
+from rankwise.calls.sides import incoming, outgoing
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
-from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
+__all__ = ["irecv", "isend", "recv", "send"]
 
 
 def send(
@@ -63,7 +62,7 @@ def send(
         if timeout is None and group_dst is None and pg.shortcuts.send(tensor, dst, tag):
             return
         tag = check.tag(pg, "send", tag)
-        array, peer, lane = _outgoing(pg, "send", tensor, dst, group_dst, tag)
+        array, peer, lane = outgoing(pg, "send", tensor, dst, group_dst, tag)
         if peer == pg.rank():
             raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
         timeout_s = bounded(pg, array, "send", timeout)
@@ -124,7 +123,7 @@ def recv(
         if timeout is None and group_src is None and (source := pg.shortcuts.recv(tensor, src, tag)) is not None:
             return source
         tag = check.tag(pg, "recv", tag)
-        array, peer, lane = _incoming(pg, "recv", tensor, src, group_src, tag)
+        array, peer, lane = incoming(pg, "recv", tensor, src, group_src, tag)
         timeout_s = bounded(pg, array, "recv", timeout)
         ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
         try:
@@ -179,7 +178,7 @@ def isend(
             lane = pg.lane(tensor, "send")
             return _Message(pg, lane, rest, tensor, tensor, f"isend to rank {dst}", ticket, dst)
         tag = check.tag(pg, "isend", tag)
-        array, peer, lane = _outgoing(pg, "isend", tensor, dst, group_dst, tag)
+        array, peer, lane = outgoing(pg, "isend", tensor, dst, group_dst, tag)
         ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
         try:
             work = lane.isend(array, peer, tag)
@@ -229,10 +228,13 @@ def irecv(
         if (pg := resolve(group, "irecv")) is None:
             return None
         if group_src is None and (come := pg.shortcuts.irecv(tensor, src, tag)) is not None:
-            ticket, sender, nbytes = come
-            return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
+            ticket, sender, nbytes, rest = come
+            if rest is None:
+                return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
+            lane = pg.lane(tensor, "recv")
+            return _Message(pg, lane, rest, tensor, tensor, f"irecv from rank {sender}", ticket, sender)
         tag = check.tag(pg, "irecv", tag)
-        array, peer, lane = _incoming(pg, "irecv", tensor, src, group_src, tag)
+        array, peer, lane = incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
         ticket = pg.trail.begin_message("irecv", array, source, tag)
         try:
@@ -284,7 +286,10 @@ def _name_of(ticket: Ticket, what: str, group: str) -> str:
 
 
 class _Message(BoundWork):
-    """A message under way, which the group's time-out bounds where a wait gives none."""
+    """A message under way, which the group's time-out bounds where a wait gives none.
+
+    It is made for each message that does not end immediately: what only errors and prints say is put together there.
+    """
 
     def __init__(
         self,
@@ -298,21 +303,24 @@ class _Message(BoundWork):
         peer: int | None,
     ) -> None:
         pg.trail.released(ticket)
-        super().__init__(inner, result, pg.ranks, partial(pg.trail.ended, ticket), partial(broken, pg), self._named)
-        self._trail, self._ticket = pg.trail, ticket
+        self._inner, self._result, self._global_ranks = inner, result, pg.ranks
         self._array = array  # what the backend uses, which may be a copy; kept alive with the work
-        self._lane, self._timeout_s = lane, pg.timeout_s
-        self._peers = () if peer is None else (peer,)
-        self._told, self._group = what, repr(pg.group_desc)
-        self._what = f"{what} on group {pg.group_desc!r}, rank {pg.global_rank}"
+        self._pg, self._lane, self._timeout_s, self._peer = pg, lane, pg.timeout_s, peer
+        self._told, self._ticket = what, ticket
+        self._noted = partial(pg.trail.ended, ticket)
+        if hasattr(inner, "ended"):
+            unasked.watch(inner, self._noted)
 
-    def _named(self) -> str:
-        return _name_of(self._ticket, self._told, self._group)
+    def _what_it_is(self) -> str:
+        return _name_of(self._ticket, self._told, repr(self._pg.group_desc))
+
+    def _broken(self, error: BaseException) -> None:
+        broken(self._pg, error)
 
     def synchronize(self) -> None:
         """Block the host until the message has been sent or received."""
         if self._noted is not None:
-            self._trail.asked(self._ticket)
+            self._pg.trail.asked(self._ticket)
         super().synchronize()
 
     def wait(self, timeout: Timeout | None = None) -> bool:
@@ -323,22 +331,27 @@ class _Message(BoundWork):
         try:
             timeout_s = self._timeout_s if timeout is None else seconds(timeout)
             if self._noted is not None:
-                self._trail.asked(self._ticket)
+                self._pg.trail.asked(self._ticket)
             try:
-                return super().wait(timeout_s)
+                self._inner.wait(timeout_s)
             except DistTimeoutError:
-                if self._inner.is_completed():
-                    return self._inner.wait()
-                raise self._late(timeout_s, timeout is None) from None
+                if not self._inner.is_completed():
+                    raise self._late(timeout_s, timeout is None) from None
+                self._inner.wait()
+            self._note(None)
+            return True
         except BaseException as error:
             self._broken(error)
+            self.is_completed()
             raise
 
     def _late(self, timeout_s: float, was_last: bool) -> DistError:
         """Return the error of a wait whose time is up; the last wait withdraws the message, or gives the group up."""
-        who = f", waiting for rank {self._peers[0]}" if self._peers else ""
-        text = f"{self._what}: timed out: not done within {timeout_s:g} s{who}"
-        late: DistError = self._lane.timed_out(text, self._peers)
+        peers = () if self._peer is None else (self._peer,)
+        where = f"{self._told} on group {self._pg.group_desc!r}, rank {self._pg.global_rank}"
+        who = f", waiting for rank {self._peer}" if peers else ""
+        text = f"{where}: timed out: not done within {timeout_s:g} s{who}"
+        late: DistError = self._lane.timed_out(text, peers)
         if was_last:
             if not self._inner.cancel():
                 late = self._lane.fail(late)
@@ -351,130 +364,5 @@ class _FromAnyone(_Message):
 
     def _note(self, error: BaseException | None) -> None:
         if self._noted is not None and error is None:
-            self._trail.ended(self._ticket, None, self._global_ranks[self._inner.source_rank()])
+            self._pg.trail.ended(self._ticket, None, self._global_ranks[self._inner.source_rank()])
         super()._note(error)
-
-
-class P2POp:
-    """One message of a batch.
-
-    Args:
-        op: The function `isend` or `irecv`.
-        tensor: The array.
-        peer: The other rank, as a global rank; optional for an `irecv`.
-        group: The group; None is the default group.
-        tag: The tag.
-        group_peer: The other rank, as a rank in the group, instead of `peer`.
-
-    Raises:
-        ValueError: `op` is neither function, or an `isend` has no peer.
-
-    Examples:
-        >>> dist.P2POp(dist.isend, np.zeros(3), peer=1)
-        P2POp(isend, peer=1, tag=0)
-    """
-
-    def __init__(
-        self,
-        op: Callable[..., Work | None],
-        tensor: AnyArray,
-        peer: int | None = None,
-        group: GroupLike = None,
-        tag: int = 0,
-        group_peer: int | None = None,
-    ) -> None:
-        if op not in (isend, irecv):
-            raise ValueError("P2POp: op must be the function isend or irecv of this package")
-        if op is isend and peer is None and group_peer is None:
-            raise ValueError("P2POp: isend needs peer or group_peer")
-        self.op = op
-        self.tensor = tensor
-        self.peer = peer
-        self.group = group
-        self.tag = tag
-        self.group_peer = group_peer
-
-    def __repr__(self) -> str:
-        peer = f"peer={self.peer}" if self.group_peer is None else f"group_peer={self.group_peer}"
-        return f"P2POp({self.op.__name__}, {peer}, tag={self.tag})"
-
-
-def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Begin all messages of a list, whose order does not matter.
-
-    Args:
-        p2p_op_list: The messages, all of one group.
-
-    Returns:
-        Their works in the list's order; an empty list on a rank that is not in the group.
-
-    Raises:
-        ValueError: The list is empty, or its messages belong to different groups.
-        TypeError: It holds something that is not a `P2POp`.
-
-    Examples:
-        >>> other, array = 1 - rank, np.empty(2, int)
-        >>> works = dist.batch_isend_irecv(
-        ...     [
-        ...         dist.P2POp(dist.irecv, array, other),
-        ...         dist.P2POp(dist.isend, np.full(2, rank), other),
-        ...     ]
-        ... )
-        >>> [work.wait() for work in works]
-        [True, True]
-        >>> array
-        array([1, 1])
-    """
-    pg = None
-    try:
-        require(p2p_op_list=p2p_op_list)
-        messages = list(p2p_op_list)
-        if not messages:
-            raise ValueError("p2p_op_list is empty")
-        if (pg := resolve(messages[0].group, "batch_isend_irecv")) is None:
-            return []
-        if any(resolve(message.group, "batch_isend_irecv") is not pg for message in messages):
-            raise ValueError("batch_isend_irecv: all messages of a batch must belong to one group")
-        lanes = [_lane_of(pg, message) for message in messages]  # which checks all arguments before a message leaves
-        works: dict[int, Work] = {}
-        with lanes[0].batch():
-            # Sends first: what has come already is received immediately.
-            for place in sorted(range(len(messages)), key=lambda place: messages[place].op is irecv):
-                each = messages[place]
-                work = each.op(each.tensor, each.peer, each.group, each.tag, each.group_peer)
-                if work is not None:  # as it is on members
-                    works[place] = work
-        return [works[place] for place in range(len(messages))]
-    except BaseException as error:
-        broken(pg, error)
-        raise
-
-
-def _lane_of(pg: ProcessGroup, message: P2POp) -> Communicator:
-    """Return what carries a message, after a look at its arguments."""
-    side = _outgoing if message.op is isend else _incoming
-    name = message.op.__name__
-    tag = check.tag(pg, name, message.tag)
-    return side(pg, name, message.tensor, message.peer, message.group_peer, tag)[2]
-
-
-def _outgoing(
-    pg: ProcessGroup, op: str, tensor: Any, dst: int | None, group_dst: int | None, tag: int
-) -> tuple[Array, int, Communicator]:
-    peer = group_rank(pg, "dst", dst, group_dst)
-    array = check.input_array(pg, op, "tensor", tensor)
-    if tag:
-        pg.require_feature("tags", device_of(array), op)
-    return array, peer, pg.lane(array, "send")
-
-
-def _incoming(
-    pg: ProcessGroup, op: str, tensor: Any, src: int | None, group_src: int | None, tag: int
-) -> tuple[Array, int | None, Communicator]:
-    array = check.output_array(pg, op, "tensor", tensor)
-    peer = None if src is None and group_src is None else group_rank(pg, "src", src, group_src)
-    if peer is None:
-        pg.require_feature("any_source", device_of(array), op)
-    if tag:
-        pg.require_feature("tags", device_of(array), op)
-    return array, peer, pg.lane(array, "recv")

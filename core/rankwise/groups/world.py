@@ -171,6 +171,7 @@ def _after_fork() -> None:
         world.forked = True
         for group in world.groups.values():
             group.poison(error)
+    unasked.lose(error)
 
 
 after_fork(_after_fork)

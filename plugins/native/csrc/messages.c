@@ -4,17 +4,11 @@
 
    The engine's lock guards all that is looked at here. Python's objects do not change while this holds the interpreter,
    so a look at whether anybody has the lock takes its place; who lets the interpreter go takes the lock, or the seat. */
+#include "messages.h"
 #include "arguments.h"
-#include "hooks.h"
-#include "lock.h"
-#include "recorder.h"
-#include "rings.h"
-#include "state.h"
-#include "turn.h"
 #include <string.h>
 #include <sys/uio.h>
 
-enum { MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
 /* Long messages pass in pieces, so that the receiver reads while the sender writes; and no more than this at a time, so
    that they stay in the caches. */
 enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
@@ -26,55 +20,6 @@ enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 8 << 20, READ_AT_ONCE_
 enum { TOLD_NBYTES = 256 << 10 };
 /* After so long somebody else must have a say. */
 static const int64_t LOOK_NS = 5000000;
-
-typedef struct {
-    Rings *rings; /* NULL for a rank without any, */
-    PipeState *pipe; /* ... as these are */
-    PeerState *peer;
-    WindowState *window;
-    long name;    /* its global rank */
-    pid_t pid;    /* its process, if that one's memory may be read; else 0 */
-    uint64_t due; /* what was received and Python has not heard of */
-} Way;
-
-typedef struct {
-    PyObject_HEAD
-    Trail *trail;
-    Turn *turn; /* which is closed once the group has failed */
-    EngineState *engine;
-    FailureState *failure;
-    ProgressState *progress;
-    EngineLock *lock;
-    /* MessageHooks of rankwise_gloo_tcp: what is looked at, */
-    PyObject *deferred, *arrivals, *receives, *offered;
-    /* ... and what is left to Python. */
-    PyObject *mark, *settle, *stand_up;
-    PyObject *register_offer, *offer, *ask_for, *answer, *copied;
-    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken;
-    int size;
-    unsigned most_tag, raw;
-    uint64_t window_nbytes, message_nbytes;
-    Patience patience;
-    unsigned marks[MARKED_TYPES]; /* of the dtypes, by NumPy's numbers; 0 for those not yet asked for */
-    Way *ways; /* one for each rank, */
-    bool all_near; /* ... and whether all others have rings */
-    int latest;    /* by whose the last message from anyone came */
-} Messages;
-
-/* One message. */
-typedef struct {
-    PyArrayObject *array;
-    Way *first, *end; /* the ways that it may go: one, or all of them for one from anyone */
-    Way *way;         /* the one that it goes, of this peer; NULL until one from anyone has been met */
-    int peer;
-    unsigned tag, mark;
-    size_t nbytes;
-    uint64_t came_nbytes; /* of a message that has been received */
-    uint64_t serial;   /* of its entry in the recorder; 0 for none */
-    int64_t waited_ns; /* how long all messages before it have waited */
-} Letter;
-
-static PyObject *text_send, *text_recv, *text_isend, *text_irecv;
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -93,7 +38,7 @@ static bool messages_mark_of(Messages *messages, PyArrayObject *array, unsigned 
 }
 
 /* Say that nothing was done; but an interrupt is an interrupt. */
-static PyObject *messages_declined(PyObject *nothing)
+PyObject *messages_declined(PyObject *nothing)
 {
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
         return NULL;
@@ -128,7 +73,7 @@ static bool messages_take_peer(Messages *messages, Letter *letter, PyObject *giv
     return true;
 }
 
-static bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
+bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
 {
     if (count != 3 || !(PyLong_CheckExact(args[1]) || (written && args[1] == Py_None)) || !PyLong_CheckExact(args[2]))
         return false;
@@ -150,7 +95,7 @@ static bool messages_has_failed(const Messages *messages)
     return messages->turn->closed || messages->failure->failing;
 }
 
-static bool messages_sound(const Messages *messages, const Way *way)
+bool messages_sound(const Messages *messages, const Way *way)
 {
     return way->rings->out != NULL && !way->rings->closing && !messages_has_failed(messages) &&
            !messages->engine->leaving && way->peer->connection == (PyObject *)way->pipe && !lock_is_held(messages->lock);
@@ -168,7 +113,7 @@ static bool messages_may_send(const Messages *messages, const Way *way)
 }
 
 /* Whether something is a key; the reference to it is taken. */
-static bool messages_has_key(PyObject *keys, PyObject *key)
+bool messages_has_key(PyObject *keys, PyObject *key)
 {
     bool found = key == NULL || PyDict_Contains(keys, key) != 0;
     Py_XDECREF(key);
@@ -210,16 +155,14 @@ static void messages_spend(const Messages *messages, const Letter *letter)
     letter->way->window->unconfirmed += letter->nbytes + messages->message_nbytes;
 }
 
-/* Count what was received; Python gives credit for it. */
-static bool messages_count_received(Messages *messages, const Letter *letter, uint64_t nbytes)
+bool messages_count(Messages *messages, Way *way, uint64_t nbytes)
 {
-    Way *way = letter->way;
     way->due += nbytes + messages->message_nbytes;
     if (way->due < TOLD_NBYTES)
         return true;
     uint64_t due = way->due - messages->message_nbytes;
     way->due = 0;
-    PyObject *told = PyObject_CallFunction(messages->taken, "iK", letter->peer, (unsigned long long)due);
+    PyObject *told = PyObject_CallFunction(messages->taken, "iK", (int)(way - messages->ways), (unsigned long long)due);
     Py_XDECREF(told);
     return told != NULL;
 }
@@ -234,7 +177,7 @@ static bool messages_count_copied(Messages *messages, size_t nbytes)
 
 /* ------------------------------------------------------------------ the recorder */
 
-static void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns)
+void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns)
 {
     letter->serial = trail_begin_message(messages->trail, op, (PyObject *)PyArray_DESCR(letter->array), (int64_t)letter->nbytes,
                                          letter->way == NULL ? -1 : letter->way->name, (long)letter->tag, 1, began_ns);
@@ -369,13 +312,11 @@ static bool messages_take_credit(const Way *way, const Frame *frame)
     return true;
 }
 
-static bool messages_stand_up(Messages *messages)
+bool messages_stand_up(Messages *messages)
 {
     PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
     return messages_raise_again(error, PyObject_CallNoArgs(messages->stand_up));
 }
-
-typedef enum { NOTHING, TAKEN, FAILED } Taken;
 
 /* ------------------------------------------------------------------ offers: the receiver reads the sender's memory */
 
@@ -384,11 +325,7 @@ static bool messages_take_receipt(Messages *messages, const Letter *letter, uint
 {
     Rings *rings = letter->way->rings;
     Frame frame;
-    do {
-        if (!rings_next(rings, &frame))
-            return false;
-    } while (messages_take_credit(letter->way, &frame));
-    if (rings_kind_of(&frame) != RECEIPT || (frame.marks & 0xffffffff) != ident)
+    if (!messages_has_frame(messages, letter->way, &frame) || rings_kind_of(&frame) != RECEIPT || (frame.marks & 0xffffffff) != ident)
         return false;
     PyObject *key = Py_BuildValue("(iK)", letter->peer, (unsigned long long)ident);
     bool known = key != NULL && PyDict_DelItem(messages->offered, key) == 0;
@@ -530,7 +467,7 @@ static bool messages_send_brief(Messages *messages, Letter *letter, PyObject *op
     return true;
 }
 
-static PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t count)
+PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way))
@@ -557,7 +494,7 @@ static PyObject *messages_told(const Messages *messages, const Letter *letter, P
 }
 
 /* Begin to send, which is the end of it if there is room; else nothing is done. */
-static PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count)
+PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way) || !messages_is_brief(&letter) ||
@@ -583,7 +520,7 @@ static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t len
     Py_END_ALLOW_THREADS
     rings_leave(rings);
     if (filled == length)
-        return messages_give_lock_back(messages) && messages_count_received(messages, letter, length) ? TAKEN : FAILED;
+        return messages_give_lock_back(messages) && messages_count(messages, letter->way, length) ? TAKEN : FAILED;
     PyObject *rest = PyObject_CallFunction(messages->go_on_receiving, "OiIKn", letter->array, letter->peer, letter->tag,
                                            (unsigned long long)length, (Py_ssize_t)filled);
     bool well = messages_give_lock_back(messages);
@@ -593,13 +530,12 @@ static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t len
     return messages_finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
 }
 
-/* Whether a frame but credit has come by a way; nobody has the lock. */
-static bool messages_has_frame(const Way *way, Frame *frame)
+bool messages_has_frame(Messages *messages, const Way *way, Frame *frame)
 {
     do {
-        if (!rings_next(way->rings, frame))
+        if (PyErr_Occurred() || !rings_next(way->rings, frame))
             return false;
-    } while (messages_take_credit(way, frame));
+    } while (messages_take_credit(way, frame) || messages_meet_posted(messages, way, frame));
     return true;
 }
 
@@ -608,10 +544,10 @@ static bool messages_has_frame(const Way *way, Frame *frame)
 static bool messages_meet(Messages *messages, Letter *letter, Frame *frame)
 {
     if (letter->way != NULL)
-        return messages_has_frame(letter->way, frame);
+        return messages_has_frame(messages, letter->way, frame);
     for (int n = 1; n <= messages->size; n++) {
         int peer = (messages->latest + n) % messages->size;
-        if (messages->ways[peer].rings == NULL || !messages_has_frame(&messages->ways[peer], frame))
+        if (messages->ways[peer].rings == NULL || !messages_has_frame(messages, &messages->ways[peer], frame))
             continue;
         messages_go_by(messages, letter, messages->latest = peer);
         return true;
@@ -639,7 +575,7 @@ static Taken messages_take_brief(Messages *messages, Letter *letter, const Frame
     memcpy(PyArray_DATA(letter->array), frame->payload, frame->length);
     rings_advance(letter->way->rings, frame->length);
     letter->came_nbytes = frame->length;
-    return messages_count_received(messages, letter, frame->length) ? TAKEN : FAILED;
+    return messages_count(messages, letter->way, frame->length) ? TAKEN : FAILED;
 }
 
 /* Take the next message if it is the one that is wanted. */
@@ -720,19 +656,19 @@ static bool messages_end_receiving(Messages *messages, const Letter *letter, Tak
     return taken == TAKEN;
 }
 
-/* Begin to receive, which is the end of it if a message is there; else nothing is done. */
-static PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count)
+/* Begin to receive, which is the end of it if a message is there. */
+PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, true))
         return messages_declined(Py_None);
     Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING)
-        return messages_declined(Py_None);
+        return PyErr_Occurred() ? messages_declined(Py_None) : messages_post(messages, &letter);
     messages_begin_noting(messages, &letter, text_irecv, 0);
     if (!messages_end_receiving(messages, &letter, taken))
         return NULL;
-    return Py_BuildValue("(NlK)", trail_ticket(messages->trail, letter.serial), letter.way->name, (unsigned long long)letter.came_nbytes);
+    return Py_BuildValue("(NlKO)", trail_ticket(messages->trail, letter.serial), letter.way->name, (unsigned long long)letter.came_nbytes, Py_None);
 }
 
 /* Take the seat, which is free: the interpreter is let go, and nobody else may read the rings. */
@@ -764,12 +700,8 @@ static bool messages_use(const Letter *letter, void (*begin_or_end)(Rings *))
     return there;
 }
 
-/* Look for something that comes; with the seat if that has taken more than a moment. Who waits for anyone does not say so:
-   each that reads it might wait until its message is read, and one of them is. */
-static bool messages_look(Messages *messages, Letter *letter, bool *seated)
+bool messages_look(Messages *messages, Letter *letter, bool *seated)
 {
-    if (!messages_is_anyones(letter))
-        rings_wait_for(letter->way->rings, letter->tag);
     for (int n = 0; n < BRIEF; n++) {
         if (messages_any_news(letter))
             return true;
@@ -785,13 +717,18 @@ static bool messages_look(Messages *messages, Letter *letter, bool *seated)
     return messages_use(letter, rings_leave) && come;
 }
 
-/* Receive a message that is not here. */
+/* Receive a message that is not here. Who waits for anyone does not say so: each that reads it might wait until its message
+   is read, and one of them is. */
 static Taken messages_await(Messages *messages, Letter *letter)
 {
+    if (!messages_is_anyones(letter))
+        rings_wait_for(letter->way->rings, letter->tag);
     bool seated = false, come = messages_look(messages, letter, &seated);
     Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
     if (come && (!seated || !lock_is_held(messages->lock)))
         taken = messages_take(messages, letter, &seated);
+    if (PyErr_Occurred())
+        taken = FAILED;
     if (seated && !messages_stand_up(messages))
         taken = FAILED;
     if (taken != NOTHING)
@@ -802,7 +739,7 @@ static Taken messages_await(Messages *messages, Letter *letter)
     return messages_learn(messages, letter, told);
 }
 
-static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count)
+PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, true))
@@ -816,206 +753,4 @@ static PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_
     if (taken == FAILED && !messages_is_anyones(&letter) && letter.way->rings->out != NULL)
         rings_wait_no_more(letter.way->rings);
     return messages_end_receiving(messages, &letter, taken) ? PyLong_FromLong(letter.way->name) : NULL;
-}
-
-/* ------------------------------------------------------------------ the type */
-
-#define AT(member) offsetof(Messages, member)
-
-/* What is taken of `MessageHooks`; it is what is held, besides the trail and the peers. */
-static const Hook hooks[] = {
-    {"turn", AT(turn)},
-    {"engine", AT(engine)},
-    {"failure_state", AT(failure)},
-    {"progress_lock", AT(progress)},
-    {"deferred", AT(deferred)},
-    {"arrivals", AT(arrivals)},
-    {"receives", AT(receives)},
-    {"offered", AT(offered)},
-    {"mark", AT(mark)},
-    {"lock", AT(lock)},
-    {"settle", AT(settle)},
-    {"stand_up", AT(stand_up)},
-    {"register_offer", AT(register_offer)},
-    {"offer", AT(offer)},
-    {"ask_for", AT(ask_for)},
-    {"answer", AT(answer)},
-    {"copied", AT(copied)},
-    {"go_on_sending", AT(go_on_sending)},
-    {"go_on_receiving", AT(go_on_receiving)},
-    {"finish", AT(finish)},
-    {"receive", AT(receive)},
-    {"claim", AT(claim)},
-    {"taken", AT(taken)},
-};
-enum { HOOKS = sizeof hooks / sizeof *hooks };
-
-static int messages_traverse(Messages *messages, visitproc visit, void *arg)
-{
-    Py_VISIT(messages->trail);
-    for (size_t i = 0; i < HOOKS; i++)
-        Py_VISIT(*hooks_place(messages, hooks[i].at));
-    for (int peer = 0; peer < messages->size; peer++) {
-        Py_VISIT(messages->ways[peer].rings);
-        Py_VISIT(messages->ways[peer].pipe);
-        Py_VISIT(messages->ways[peer].peer);
-        Py_VISIT(messages->ways[peer].window);
-    }
-    return 0;
-}
-
-static int messages_clear(Messages *messages)
-{
-    Py_CLEAR(messages->trail);
-    for (size_t i = 0; i < HOOKS; i++)
-        Py_CLEAR(*hooks_place(messages, hooks[i].at));
-    for (int peer = 0; peer < messages->size; peer++) {
-        Way *way = &messages->ways[peer];
-        Py_CLEAR(way->rings);
-        Py_CLEAR(way->pipe);
-        Py_CLEAR(way->peer);
-        Py_CLEAR(way->window);
-    }
-    return 0;
-}
-
-static void messages_free(Messages *messages)
-{
-    PyObject_GC_UnTrack(messages);
-    messages_clear(messages);
-    PyMem_Free(messages->ways);
-    Py_TYPE(messages)->tp_free((PyObject *)messages);
-}
-
-/* Take an attribute of a type, or None if `optional`, which leaves NULL. */
-static bool messages_take_part(PyObject *from, const char *name, PyTypeObject *type, bool optional, PyObject **place)
-{
-    PyObject *found = PyObject_GetAttrString(from, name);
-    if (found != NULL && !PyObject_TypeCheck(found, type)) {
-        if (!optional || found != Py_None)
-            PyErr_Format(PyExc_TypeError, "%s is a %s, but must be a %s", name, Py_TYPE(found)->tp_name, type->tp_name);
-        Py_CLEAR(found);
-    }
-    *place = found;
-    return !PyErr_Occurred();
-}
-
-static bool messages_take_number(PyObject *from, const char *name, unsigned long long *number)
-{
-    PyObject *found = PyObject_GetAttrString(from, name);
-    *number = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
-    Py_XDECREF(found);
-    return !PyErr_Occurred();
-}
-
-/* Take a `MessagePeer` for each rank; those without rings are left to Python. */
-static bool messages_take_ways(Messages *messages, PyObject *list)
-{
-    if (PyList_GET_SIZE(list) > MOST_PEERS) {
-        PyErr_SetString(PyExc_ValueError, "there are more ranks than have pipes");
-        return false;
-    }
-    if ((messages->ways = PyMem_Calloc((size_t)PyList_GET_SIZE(list) + 1, sizeof *messages->ways)) == NULL) {
-        PyErr_NoMemory();
-        return false;
-    }
-    int with_rings = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        Way *way = &messages->ways[messages->size++];
-        PyObject *from = PyList_GET_ITEM(list, i);
-        unsigned long long name, pid;
-        if (!messages_take_number(from, "name", &name) || !messages_take_number(from, "pid", &pid) ||
-            !messages_take_part(from, "rings", &RingsType, true, (PyObject **)&way->rings))
-            return false;
-        way->name = (long)name;
-        way->pid = (pid_t)pid;
-        with_rings += way->rings != NULL;
-        if (way->rings != NULL && !(messages_take_part(from, "pipe", &PipeStateType, false, (PyObject **)&way->pipe) &&
-                                    messages_take_part(from, "peer", &PeerStateType, false, (PyObject **)&way->peer) &&
-                                    messages_take_part(from, "window", &WindowStateType, false, (PyObject **)&way->window)))
-            return false;
-    }
-    messages->all_near = with_rings == messages->size - 1;
-    return true;
-}
-
-/* Whether the hooks have what they must, of the types that are read here. */
-static bool messages_are_sound(const Messages *messages)
-{
-    const struct {
-        void *object;
-        PyTypeObject *type;
-    } wanted[] = {
-        {messages->turn, &TurnType},         {messages->engine, &EngineStateType}, {messages->failure, &FailureStateType},
-        {messages->progress, &ProgressStateType}, {messages->arrivals, &PyDict_Type},   {messages->receives, &PyDict_Type},
-        {messages->offered, &PyDict_Type},        {messages->lock, &EngineLockType},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {
-            PyErr_Format(PyExc_TypeError, "a %s is wanted", wanted[i].type->tp_name);
-            return false;
-        }
-    return true;
-}
-
-/* Messages(trail, peers, hooks, may_spin) */
-static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))
-{
-    PyObject *trail, *peers, *asked;
-    int may_spin;
-    unsigned long long most_tag, raw, window_nbytes, message_nbytes;
-    if (!PyArg_ParseTuple(args, "O!O!Op", &TrailType, &trail, &PyList_Type, &peers, &asked, &may_spin))
-        return NULL;
-    Messages *messages = (Messages *)type->tp_alloc(type, 0);
-    if (messages == NULL)
-        return NULL;
-    messages->trail = (Trail *)Py_NewRef(trail);
-    messages->patience = patience_new(may_spin);
-    if (!messages_take_number(asked, "most_tag", &most_tag) || !messages_take_number(asked, "raw", &raw) ||
-        !messages_take_number(asked, "window_nbytes", &window_nbytes) || !messages_take_number(asked, "message_nbytes", &message_nbytes) ||
-        !hooks_take(messages, asked, hooks, HOOKS) || !messages_are_sound(messages) || !messages_take_ways(messages, peers)) {
-        Py_DECREF(messages);
-        return NULL;
-    }
-    messages->most_tag = (unsigned)most_tag;
-    messages->raw = (unsigned)raw;
-    messages->window_nbytes = window_nbytes;
-    messages->message_nbytes = message_nbytes;
-    return (PyObject *)messages;
-}
-
-static PyMethodDef methods[] = {
-    {"send", (PyCFunction)(void (*)(void))messages_py_send, METH_FASTCALL, NULL},
-    {"recv", (PyCFunction)(void (*)(void))messages_py_recv, METH_FASTCALL, NULL},
-    {"isend", (PyCFunction)(void (*)(void))messages_py_isend, METH_FASTCALL, NULL},
-    {"irecv", (PyCFunction)(void (*)(void))messages_py_irecv, METH_FASTCALL, NULL},
-    {0},
-};
-
-static PyTypeObject MessagesType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Messages",
-    .tp_basicsize = sizeof(Messages),
-    .tp_new = messages_new,
-    .tp_dealloc = (destructor)messages_free,
-    .tp_traverse = (traverseproc)messages_traverse,
-    .tp_clear = (inquiry)messages_clear,
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_methods = methods,
-};
-
-int messages_add_types(PyObject *module)
-{
-    const struct {
-        PyObject **text;
-        const char *letters;
-    } texts[] = {
-        {&text_send, "send"},
-        {&text_recv, "recv"},
-        {&text_isend, "isend"},
-        {&text_irecv, "irecv"},
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if ((*texts[i].text = PyUnicode_InternFromString(texts[i].letters)) == NULL)
-            return -1;
-    return PyModule_AddType(module, &MessagesType);
 }

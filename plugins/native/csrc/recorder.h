@@ -69,6 +69,8 @@ uint64_t trail_begin_message(Trail *trail, PyObject *op, PyObject *dtype, int64_
                              int64_t began_ns);
 /* Note that the collective which this thread has begun last has ended well, having waited for others for so long. */
 void trail_end(Trail *trail, int64_t waited_ns);
+/* Note that the message which was begun or asked for last has waited for so long. */
+void trail_waited_message(Trail *trail, int64_t ns);
 /* Note that a message of this thread, from or to this rank, has ended well, having waited for others for so long. */
 void trail_end_message(Trail *trail, uint64_t serial, long peer, int64_t waited_ns);
 /* Note that it has failed with the exception that is set. */

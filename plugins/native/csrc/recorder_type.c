@@ -252,6 +252,13 @@ static Entry *recorder_waiting(Trail *trail)
     return asked != NULL && (begun == NULL || asked->asked_ns >= begun->began_ns) ? asked : begun;
 }
 
+void trail_waited_message(Trail *trail, int64_t ns)
+{
+    Entry *entry = recorder_waiting(trail);
+    if (entry != NULL)
+        entry->waited_ns += ns;
+}
+
 static PyObject *trail_py_waited(Trail *trail, PyObject *const *args, Py_ssize_t count)
 {
     int message = count == 2 ? PyObject_IsTrue(args[1]) : 0;

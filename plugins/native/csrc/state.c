@@ -10,6 +10,7 @@ static PyMemberDef window_members[] = {{"unconfirmed", T_ULONGLONG, offsetof(Win
 static PyMemberDef progress_members[] = {
     {"owner", T_ULONG, offsetof(ProgressState, owner), 0, NULL},
     {"callers", T_INT, offsetof(ProgressState, callers), 0, NULL},
+    {"followers", T_INT, offsetof(ProgressState, followers), 0, NULL},
     {"last_drive", T_DOUBLE, offsetof(ProgressState, last_drive), 0, NULL},
     {0},
 };
@@ -86,6 +87,23 @@ static PyMemberDef guard_members[] = {
 static PyMemberDef pipe_members[] = {
     {"queue", T_OBJECT, offsetof(PipeState, queue), 0, NULL},
     {"rest", T_OBJECT, offsetof(PipeState, rest), 0, NULL},
+    {0},
+};
+
+static PyMemberDef request_members[] = {
+    {"engine", T_OBJECT, offsetof(RequestState, engine), 0, NULL},
+    {"buffer", T_OBJECT, offsetof(RequestState, buffer), 0, NULL},
+    {"peer", T_OBJECT, offsetof(RequestState, peer), 0, NULL},
+    {"error", T_OBJECT, offsetof(RequestState, error), 0, NULL},
+    {"_source", T_OBJECT, offsetof(RequestState, source), 0, NULL},
+    {"promise", T_OBJECT, offsetof(RequestState, promise), 0, NULL},
+    {"by", T_OBJECT, offsetof(RequestState, by), READONLY, NULL},
+    {"tag", T_ULONGLONG, offsetof(RequestState, tag), 0, NULL},
+    {"nbytes", T_ULONGLONG, offsetof(RequestState, nbytes), 0, NULL},
+    {"dtype", T_UINT, offsetof(RequestState, dtype), 0, NULL},
+    {"done", T_BOOL, offsetof(RequestState, done), 0, NULL},
+    {"watched", T_BOOL, offsetof(RequestState, watched), 0, NULL},
+    {"streamed", T_BOOL, offsetof(RequestState, streamed), 0, NULL},
     {0},
 };
 
@@ -180,12 +198,13 @@ HOLDER(PipeState, 2, pipe_members, NULL);
 HOLDER(ConnectionState, 4, connection_members, NULL);
 HOLDER(ReaderState, 1, reader_members, NULL);
 HOLDER(GuardState, 1, guard_members, guard_methods);
+HOLDER(RequestState, 8, request_members, NULL);
 
 int state_add_types(PyObject *module)
 {
     PyTypeObject *types[] = {&EngineStateType, &FailureStateType, &ProgressStateType,
                              &PeerStateType,   &PipeStateType,    &WindowStateType,
-                             &ConnectionStateType, &ReaderStateType, &GuardStateType};
+                             &ConnectionStateType, &ReaderStateType, &GuardStateType, &RequestStateType};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0)
             return -1;

@@ -18,11 +18,12 @@ typedef struct {
     bool failing;
 } FailureState;
 
-/* Of the progress lock: the thread that has it, 0 for none; how many threads wait, or take in news; and when one last did. */
+/* Of the progress lock: the thread that has it, 0 for none; how many threads wait, or take in news, and how many of them
+   for it or for their request; and when one last did. */
 typedef struct {
     PyObject_HEAD
     unsigned long owner;
-    int callers;
+    int callers, followers;
     double last_drive;
 } ProgressState;
 
@@ -80,8 +81,18 @@ typedef struct {
     unsigned long long unconfirmed;
 } WindowState;
 
+/* Of a request: its engine, its memory, the other rank or None for anyone, what went wrong, who has sent, and its future, or
+   None; the array that it was posted for and what has posted it, both compiled code's and else NULL. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *engine, *buffer, *peer, *error, *source, *promise, *array, *by;
+    unsigned long long tag, nbytes;
+    unsigned dtype;
+    bool done, watched, streamed;
+} RequestState;
+
 extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType,
-    ConnectionStateType, ReaderStateType, GuardStateType;
+    ConnectionStateType, ReaderStateType, GuardStateType, RequestStateType;
 
 /* Take in a guard's key; false where it is none. */
 bool state_begin_tags(GuardState *guard);

@@ -167,7 +167,7 @@ static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t cou
         return Py_NewRef(Py_None);
     uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv, 0);
     trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
-    return Py_BuildValue("(NlK)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes);
+    return Py_BuildValue("(NlKO)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes, Py_None);
 }
 
 static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t count)

@@ -260,7 +260,7 @@ class GlooCommunicator(Communicator):
     def process_ends(self, error: DistError) -> None:
         """Let the process end: deliver what was sent, in haste; give up only if something is pending."""
         self.engine.dispatcher.process_ends, self.engine.dispatcher.last_words = True, last_words()
-        if self.is_busy() or self.engine.background.pending:
+        if self.is_busy() or self.engine.is_awaited():
             super().process_ends(error)
         else:
             self.engine.timeout_s = _HASTE_S

@@ -21,6 +21,7 @@ __all__ = [
     "PipeState",
     "ProgressState",
     "ReaderState",
+    "RequestState",
     "WindowState",
 ]
 
@@ -44,11 +45,15 @@ class FailureState:
 
 
 class ProgressState:
-    """The thread that has the progress lock, 0 for none; how many threads wait, or take in news; when one last did."""
+    """The thread that has the progress lock, 0 for none; how many threads wait, or take in news; when one last did.
 
-    __slots__ = ("callers", "last_drive", "owner")
+    Followers are those that wait for the lock, or for their request to end under another.
+    """
+
+    __slots__ = ("callers", "followers", "last_drive", "owner")
     owner: int
     callers: int
+    followers: int
     last_drive: float
 
 
@@ -130,6 +135,31 @@ class PipeState:
     rest: Any
 
 
+class RequestState:
+    """What is to be sent or received, where from or to, and how that has ended.
+
+    Only a request that compiled code has posted has what it was posted `by`, which can take in its message.
+    """
+
+    __slots__ = (
+        *("_source", "buffer", "done", "dtype", "engine", "error", "nbytes", "peer", "promise"),
+        *("streamed", "tag", "watched"),
+    )
+    engine: Any
+    buffer: memoryview
+    peer: int | None
+    tag: int
+    dtype: int
+    nbytes: int
+    done: bool
+    watched: bool
+    streamed: bool
+    error: BaseException | None
+    _source: int | None
+    promise: Any
+    by: Any = None
+
+
 class WindowState:
     """How much of what was sent to a peer it has not taken yet."""
 
@@ -142,6 +172,7 @@ if not TYPE_CHECKING and (_native := compiled_parts.module()) is not None:
     FailureState, ProgressState = _native.FailureState, _native.ProgressState
     PeerState, PipeState, WindowState = _native.PeerState, _native.PipeState, _native.WindowState
     ConnectionState, ReaderState = _native.ConnectionState, _native.ReaderState
+    RequestState = _native.RequestState
 
     class GuardState(_native.GuardState):
         """The same, with tags that compiled code makes."""

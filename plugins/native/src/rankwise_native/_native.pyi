@@ -73,6 +73,7 @@ class FailureState:
 class ProgressState:
     owner: int
     callers: int
+    followers: int
     last_drive: float
 
 class PeerState:
@@ -108,6 +109,20 @@ class GuardState:
 class PipeState:
     queue: Any
     rest: Any
+
+class RequestState:
+    engine: Any
+    buffer: memoryview
+    peer: int | None
+    tag: int
+    dtype: int
+    nbytes: int
+    done: bool
+    watched: bool
+    streamed: bool
+    error: BaseException | None
+    promise: Any
+    by: Messages | None
 
 class WindowState:
     unconfirmed: int
@@ -200,6 +215,8 @@ class MessageHooks(Protocol):
     arrivals: Any
     receives: Any
     offered: Any
+    request_type: Any
+    numbers: Any
     most_tag: int
     raw: int
     window_nbytes: int
@@ -223,13 +240,15 @@ class MessageHooks(Protocol):
     def receive(self, array: Any, source: int | None, tag: int, /) -> tuple[int, int]: ...
     def claim(self, array: Any, source: int | None, tag: int, dtype: int, /) -> tuple[int, int] | None: ...
     def taken(self, source: int, nbytes: int, /) -> None: ...
+    def met(self, request: Any, /) -> None: ...
 
 class Messages:
     def __init__(self, trail: Trail, peers: Sequence[MessagePeer], hooks: MessageHooks, may_spin: bool, /) -> None: ...
     def send(self, array: Any, dst: Any, tag: Any, /) -> bool: ...
     def recv(self, array: Any, src: Any, tag: Any, /) -> int | None: ...
     def isend(self, array: Any, dst: Any, tag: Any, /) -> tuple[Any, Any] | None: ...
-    def irecv(self, array: Any, src: Any, tag: Any, /) -> tuple[Any, int, int] | None: ...
+    def irecv(self, array: Any, src: Any, tag: Any, /) -> tuple[Any, int, int, Any] | None: ...
+    def take(self, request: RequestState, waits: bool, /) -> bool: ...
 
 class WireLink(Protocol):
     """One rank: how errors and the engine call it, what leads there, and where what comes from it goes."""
@@ -304,7 +323,7 @@ class Wire:
     def send(self, array: Any, dst: Any, tag: Any, /) -> bool: ...
     def recv(self, array: Any, src: Any, tag: Any, /) -> int | None: ...
     def isend(self, array: Any, dst: Any, tag: Any, /) -> tuple[Any, Any] | None: ...
-    def irecv(self, array: Any, src: Any, tag: Any, /) -> tuple[Any, int, int] | None: ...
+    def irecv(self, array: Any, src: Any, tag: Any, /) -> tuple[Any, int, int, Any] | None: ...
 
 class Program: ...
 

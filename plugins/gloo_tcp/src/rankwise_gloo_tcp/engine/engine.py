@@ -147,7 +147,7 @@ class Engine(EngineState):
                 else:
                     self._outbox.send(request, to, prefix)
             if tag <= MAX_TAG and not waited:
-                self._issued(request)
+                self.issued(request)
         self.settle()
         return request
 
@@ -167,7 +167,7 @@ class Engine(EngineState):
             if not self.refused(request) and not self._inbox.receive(request):
                 self._give_up_on_gone(request, source)
             if tag <= MAX_TAG and not waited:
-                self._issued(request)
+                self.issued(request)
             if self.fetching:
                 self.loop.hurry()
         self.settle()
@@ -245,9 +245,9 @@ class Engine(EngineState):
         """Note that the future of a request that has ended is to be told; the lock is held."""
         self.moving.settled.append(request)
 
-    def _issued(self, request: Request) -> None:
-        """Count a request that its caller may leave alone."""
-        if not request.done:
+    def issued(self, request: Request) -> None:
+        """Count a request that its caller may leave alone; the lock is held."""
+        if not (request.done or request.watched):
             request.watched = True
             self.background.pending += 1
             self.progress_thread.wake()
@@ -282,6 +282,11 @@ class Engine(EngineState):
             if connection is not None:
                 moved[connection.way] += connection.moved_nbytes
         return {way: nbytes for way, nbytes in moved.items() if nbytes}
+
+    def is_awaited(self) -> bool:
+        """Tell whether there are requests that their callers have left alone, or receives that wait for messages."""
+        with self.lock:
+            return self.background.pending > 0 or self._inbox.matching.waiting()[0] > 0
 
     def queued(self) -> dict[str, int]:
         """Return how many messages wait: to be sent, for their receivers, to come, and for a receive."""

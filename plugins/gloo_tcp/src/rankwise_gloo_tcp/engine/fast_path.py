@@ -188,13 +188,17 @@ class MessageHooks(EngineHooks):
     `rankwise_native._native.MessageHooks` says which of it.
     """
 
-    __slots__ = ("offered",)
+    __slots__ = ("numbers", "offered")
 
-    raw = RAW
+    raw, request_type = RAW, Request
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.offered = self._dispatcher.outbox.offered
+        self.numbers, self.offered = self._dispatcher.inbox.matching.numbers, self._dispatcher.outbox.offered
+
+    def met(self, request: Request) -> None:
+        """End a receive that compiled code has posted and whose message it has taken in."""
+        request.succeed(source=request.peer)
 
     def copied(self, nbytes: int) -> None:
         """Count what was copied from another process's memory."""

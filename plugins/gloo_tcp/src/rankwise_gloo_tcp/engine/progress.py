@@ -114,7 +114,7 @@ class ProgressLock(ProgressState):
     """
 
     __slots__ = (
-        *("_idle_s", "_loop", "_mover", "changed", "closed", "followers", "in_background", "lock"),
+        *("_idle_s", "_loop", "_mover", "changed", "closed", "in_background", "lock"),
         *("on_release", "on_wait", "resting", "spin_policy"),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, anew, seconds
+from rankwise_gloo_tcp.state import RequestState
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,6 +29,9 @@ class RequestOwner(Protocol):
     def ended(self, request: Request) -> None:
         """Note that a request has ended; the lock is held."""
 
+    def issued(self, request: Request) -> None:
+        """Move a request forward also while nobody waits for it; the lock is held."""
+
     def promised(self, request: Request) -> None:
         """Note that the future of a request that has ended is to be told; the lock is held."""
 
@@ -38,17 +42,22 @@ class RequestOwner(Protocol):
         """Take back a receive that no message has met."""
 
 
-class Request(FutureWork):
+class Request(RequestState, FutureWork):
     """A send or a receive. A thread that waits for it moves all messages of its engine forward meanwhile.
+
+    Compiled code makes some receives, with the same members: of those `by` takes in the message, if that is the next.
 
     Attributes:
         buffer: The caller's memory.
         peer: The other's group rank; None for a receive from anyone.
         dtype: The mark of its dtype; 0 where any will do.
+        watched: Whether it is moved forward although nobody waits for it.
         streamed: Whether a long message goes through a pipe although its memory may be read.
         nbytes: Bytes of the message that a receive has got.
         done: Whether it has ended. Set last.
     """
+
+    engine: RequestOwner
 
     def __init__(self, engine: RequestOwner, buffer: memoryview, peer: int | None, tag: int, dtype: int = 0) -> None:
         # A `Future` costs more than a small message: it is made when somebody asks for it.
@@ -57,9 +66,8 @@ class Request(FutureWork):
         self.watched = False
         self.nbytes = 0
         self.streamed = False
-        self.error: BaseException | None = None
-        self._source: int | None = None
-        self._promise: WorkFuture | None = None
+        self.error = None
+        self._source = self.promise = None
 
     def end(self, error: BaseException | None = None, source: int | None = None) -> None:
         """End the request; the first ending counts. The caller holds the engine's lock."""
@@ -79,9 +87,12 @@ class Request(FutureWork):
             self.end(error)
         self.engine.settle()
 
+    def lose(self, error: BaseException) -> None:
+        self.error, self.done = error, True
+
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Move messages until this one has ended."""
-        if not self.done:
+        if not (self.done or (self.by is not None and self.by.take(self, True))):
             self.engine.drive(self, self.engine.timeout_s if timeout is None else seconds(timeout))
         if self.error is not None:
             raise anew(self.error)
@@ -92,6 +103,8 @@ class Request(FutureWork):
         return self.done
 
     def is_completed(self) -> bool:
+        if not (self.done or self.by is None or self.by.take(self, False)):
+            self._leave_alone()
         return self.done
 
     def is_success(self) -> bool:
@@ -106,26 +119,34 @@ class Request(FutureWork):
 
     def get_future(self) -> Future[Any]:
         with self.engine.lock:
-            if self._promise is None:
+            promise: WorkFuture | None = self.promise
+            if promise is None:
                 from rankwise.backends import WorkFuture  # only now: few programs ask for futures
 
-                self._promise = WorkFuture(self, _nothing)
+                promise = self.promise = WorkFuture(self, _nothing)
                 if self.done:
                     self.engine.promised(self)
+        self._leave_alone()
         self.engine.settle()
-        return self._promise
+        return promise
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         self.get_future().add_done_callback(lambda _: callback(self))
 
     def settle(self) -> None:
         """Tell the future, if there is one. Nobody holds the engine's lock: callbacks may do anything."""
-        if self._promise is not None:
-            self._promise.end()
+        if self.promise is not None:
+            self.promise.end()
 
     def has_promise(self) -> bool:
         """Tell whether somebody has asked for a future."""
-        return self._promise is not None
+        return self.promise is not None
+
+    def _leave_alone(self) -> None:
+        """Have a receive that compiled code has posted served while this thread does something else."""
+        if self.by is not None and not self.watched:
+            with self.engine.lock:
+                self.engine.issued(self)
 
     def cancel(self) -> bool:
         """Withdraw a receive that no message has met yet."""

@@ -57,10 +57,10 @@ class Matching(Generic[R]):
     is a plain dict, in which the first item is found slowly once many have been taken out.
     """
 
-    __slots__ = ("_numbers", "lines", "waiting_arrivals", "waiting_receives")
+    __slots__ = ("lines", "numbers", "waiting_arrivals", "waiting_receives")
 
     def __init__(self) -> None:
-        self._numbers = count()
+        self.numbers = count()
         #: The receives of a tag and source, the oldest first, with their numbers, by their identities.
         self.waiting_receives: dict[tuple[int, int | None], OrderedDict[int, tuple[int, R]]] = {}
         #: The messages of a tag and source, and all those of a tag, by their numbers, the oldest first. A receive from
@@ -75,7 +75,7 @@ class Matching(Generic[R]):
         if arrival is not None:
             self.forget(arrival)
             return arrival
-        self.waiting_receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self._numbers), receive
+        self.waiting_receives.setdefault((tag, source), OrderedDict())[id(receive)] = next(self.numbers), receive
         return None
 
     def first(self, source: int | None, tag: int) -> Arrival[R] | None:
@@ -113,7 +113,7 @@ class Matching(Generic[R]):
 
     def keep(self, arrival: Arrival[R]) -> None:
         """Keep a message until a receive meets it."""
-        number, tag = next(self._numbers), arrival.header.tag
+        number, tag = next(self.numbers), arrival.header.tag
         arrival.number = number
         self.lines.setdefault((tag, arrival.source), OrderedDict())[number] = arrival
         self.waiting_arrivals.setdefault(tag, OrderedDict())[number] = arrival

@@ -1,0 +1,101 @@
+/* Messages between ranks that share memory: what the parts of it have in common. */
+#ifndef RANKWISE_MESSAGES_H
+#define RANKWISE_MESSAGES_H
+
+#include "hooks.h"
+#include "lock.h"
+#include "recorder.h"
+#include "rings.h"
+#include "state.h"
+#include "turn.h"
+
+enum { MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
+
+typedef struct {
+    Rings *rings; /* NULL for a rank without any, */
+    PipeState *pipe; /* ... as these are */
+    PeerState *peer;
+    WindowState *window;
+    long name;    /* its global rank */
+    pid_t pid;    /* its process, if that one's memory may be read; else 0 */
+    uint64_t due; /* what was received and Python has not heard of */
+} Way;
+
+typedef struct {
+    PyObject_HEAD
+    Trail *trail;
+    Turn *turn; /* which is closed once the group has failed */
+    EngineState *engine;
+    FailureState *failure;
+    ProgressState *progress;
+    EngineLock *lock;
+    /* MessageHooks of rankwise_gloo_tcp: what is looked at, */
+    PyObject *deferred, *arrivals, *receives, *offered;
+    /* ... what posts a receive, */
+    PyTypeObject *request_type;
+    PyObject *numbers;
+    /* ... and what is left to Python. */
+    PyObject *mark, *settle, *stand_up, *met;
+    PyObject *register_offer, *offer, *ask_for, *answer, *copied;
+    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken;
+    int size;
+    unsigned most_tag, raw;
+    uint64_t window_nbytes, message_nbytes;
+    Patience patience;
+    unsigned marks[MARKED_TYPES]; /* of the dtypes, by NumPy's numbers; 0 for those not yet asked for */
+    Way *ways; /* one for each rank, */
+    bool all_near; /* ... and whether all others have rings */
+    int latest;    /* by whose the last message from anyone came */
+} Messages;
+
+/* One message. */
+typedef struct {
+    PyArrayObject *array;
+    Way *first, *end; /* the ways that it may go: one, or all of them for one from anyone */
+    Way *way;         /* the one that it goes, of this peer; NULL until one from anyone has been met */
+    int peer;
+    unsigned tag, mark;
+    size_t nbytes;
+    uint64_t came_nbytes; /* of a message that has been received */
+    uint64_t serial;   /* of its entry in the recorder; 0 for none */
+    int64_t waited_ns; /* how long all messages before it have waited */
+} Letter;
+
+/* How an attempt to receive has ended: with nothing done, with the message, or with an error. */
+typedef enum { NOTHING, TAKEN, FAILED } Taken;
+
+extern PyObject *text_send, *text_recv, *text_isend, *text_irecv;
+
+/* Read the arguments of a public call; false if it is for Python, or, with an exception set, if it has failed. */
+bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written);
+/* Say that nothing was done; but an interrupt is an interrupt. */
+PyObject *messages_declined(PyObject *nothing);
+/* Whether a way stands, and nobody has the engine's lock. */
+bool messages_sound(const Messages *messages, const Way *way);
+/* Whether something is a key; the reference to it is taken. */
+bool messages_has_key(PyObject *keys, PyObject *key);
+/* Whether a frame is there that nothing here has taken in: neither credit, nor a message that a receive was posted for.
+   Nobody has the lock. An exception may be set. */
+bool messages_has_frame(Messages *messages, const Way *way, Frame *frame);
+void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns);
+/* Count what was received by a way; Python gives credit for it. */
+bool messages_count(Messages *messages, Way *way, uint64_t nbytes);
+/* Look for something that comes; with the seat if that has taken more than a moment. */
+bool messages_look(Messages *messages, Letter *letter, bool *seated);
+/* Leave the seat, whatever has come of it. */
+bool messages_stand_up(Messages *messages);
+
+/* The public calls. */
+PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t count);
+PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t count);
+PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count);
+PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count);
+
+/* Post a receive whose message is not here; None if that is left to Python. */
+PyObject *messages_post(Messages *messages, const Letter *letter);
+/* Take in a message that a posted receive meets; false if none does. An exception may be set. */
+bool messages_meet_posted(Messages *messages, const Way *way, const Frame *frame);
+/* take(request, waits): whether the message of a posted receive has come. */
+PyObject *messages_py_take(Messages *messages, PyObject *const *args, Py_ssize_t count);
+
+#endif

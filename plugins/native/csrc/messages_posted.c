@@ -1,0 +1,210 @@
+/* Receives that are posted before their messages come. Each is a request of Python's engine and stands in its line there, so
+   that the engine serves it as any other; only the one who posts it, and the one who waits for it, are compiled.
+
+   The engine's lock guards the lines too: see messages.c for what takes its place. The collector of garbage, which may run
+   Python's code and with it other threads wherever memory is taken, waits while a line and a ring must stay as they are. */
+#include "messages.h"
+#include "arguments.h"
+#include <string.h>
+
+/* With more receives in line than so many, or longer ones than pass in one piece, the engine had better serve them while the
+   program computes: else the pipes fill. */
+enum { MOST_POSTED = 32 };
+
+/* ------------------------------------------------------------------ the line that a receive stands in */
+
+static PyObject *posted_key(unsigned tag, int peer)
+{
+    return Py_BuildValue("(Ii)", tag, peer);
+}
+
+/* Put a request at the end of its line; false with an exception set. */
+static bool posted_enter(Messages *messages, unsigned tag, int peer, RequestState *request)
+{
+    PyObject *key = posted_key(tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
+    bool made = line == NULL && !PyErr_Occurred();
+    if (made && ((line = PyODict_New()) == NULL || PyDict_SetItem(messages->receives, key, line) < 0))
+        Py_CLEAR(line);
+    PyObject *number = line == NULL ? NULL : PyIter_Next(messages->numbers), *name = PyLong_FromVoidPtr(request);
+    PyObject *place = number == NULL ? NULL : PyTuple_Pack(2, number, request);
+    bool entered = place != NULL && name != NULL && PyODict_SetItem(line, name, place) == 0;
+    if (made && line != NULL) {
+        if (!entered)
+            PyDict_DelItem(messages->receives, key);
+        Py_DECREF(line);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(number);
+    Py_XDECREF(name);
+    Py_XDECREF(place);
+    return entered;
+}
+
+/* The first in the line of a tag and a rank, if it was posted here and no receive from anyone may be before it; borrowed. An
+   exception may be set. */
+static RequestState *posted_first(Messages *messages, unsigned tag, int peer)
+{
+    PyObject *name, *place, *key, *line;
+    Py_ssize_t at = 0;
+    if (messages_has_key(messages->receives, Py_BuildValue("(IO)", tag, Py_None)))
+        return NULL;
+    if ((key = posted_key(tag, peer)) == NULL)
+        return NULL;
+    line = PyDict_GetItemWithError(messages->receives, key);
+    Py_DECREF(key);
+    if (line == NULL || !PyODict_Check(line) || !PyDict_Next(line, &at, &name, &place) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2)
+        return NULL;
+    RequestState *request = (RequestState *)PyTuple_GET_ITEM(place, 1);
+    return Py_IS_TYPE(request, messages->request_type) && request->by == (PyObject *)messages ? request : NULL;
+}
+
+/* Take the first out of its line; false with an exception set. */
+static bool posted_leave(Messages *messages, unsigned tag, int peer, RequestState *request)
+{
+    PyObject *key = posted_key(tag, peer), *name = PyLong_FromVoidPtr(request);
+    PyObject *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
+    bool left = line != NULL && name != NULL && PyODict_DelItem(line, name) == 0 &&
+                (PyDict_GET_SIZE(line) != 0 || PyDict_DelItem(messages->receives, key) == 0);
+    Py_XDECREF(key);
+    Py_XDECREF(name);
+    return left;
+}
+
+/* ------------------------------------------------------------------ posting */
+
+/* Whether the engine would only put this receive into its line, and nobody has to be woken for it. */
+static bool posted_may_enter(Messages *messages, const Letter *letter)
+{
+    const Way *way = letter->way;
+    return way != NULL && letter->nbytes <= (size_t)way->rings->eager_nbytes && PyDict_GET_SIZE(messages->receives) < MOST_POSTED &&
+           messages_sound(messages, way) && state_is_none(way->peer->gone) &&
+           (PyDict_GET_SIZE(messages->arrivals) == 0 || !messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)));
+}
+
+static RequestState *posted_new(Messages *messages, const Letter *letter)
+{
+    RequestState *request = (RequestState *)messages->request_type->tp_alloc(messages->request_type, 0);
+    if (request == NULL)
+        return NULL;
+    request->engine = Py_NewRef(messages->engine);
+    request->array = Py_NewRef(letter->array);
+    request->by = Py_NewRef(messages);
+    request->buffer = PyMemoryView_FromMemory(PyArray_DATA(letter->array), (Py_ssize_t)letter->nbytes, PyBUF_WRITE);
+    request->peer = PyLong_FromLong(letter->peer);
+    request->tag = letter->tag;
+    request->dtype = letter->mark;
+    if (request->buffer == NULL || request->peer == NULL || !posted_enter(messages, letter->tag, letter->peer, request))
+        Py_CLEAR(request);
+    return request;
+}
+
+PyObject *messages_post(Messages *messages, const Letter *letter)
+{
+    Letter posted = *letter;
+    int collects = PyGC_Disable();
+    bool may_enter = posted_may_enter(messages, letter);
+    RequestState *request = may_enter ? posted_new(messages, letter) : NULL;
+    if (collects)
+        PyGC_Enable();
+    if (request == NULL)
+        return may_enter ? NULL : messages_declined(Py_None);
+    messages_begin_noting(messages, &posted, text_irecv, 0);
+    return Py_BuildValue("(NliN)", trail_ticket(messages->trail, posted.serial), letter->way->name, 0, request);
+}
+
+/* ------------------------------------------------------------------ the message */
+
+static bool posted_fits(const Messages *messages, const Way *way, const RequestState *request, const Frame *frame)
+{
+    unsigned wanted = request->dtype == messages->raw ? 0 : request->dtype;
+    return frame->length <= (uint64_t)PyArray_NBYTES((PyArrayObject *)request->array) && (wanted == 0 || frame->marks >> 32 == wanted) &&
+           frame->length <= (uint64_t)way->rings->eager_nbytes && frame->length <= frame->room;
+}
+
+/* End a receive; others may have to be told. */
+static bool posted_end(Messages *messages, RequestState *request)
+{
+    Py_XSETREF(request->source, Py_NewRef(request->peer));
+    if (!request->watched && state_is_none(request->promise) && messages->progress->followers == 0) {
+        request->done = true;
+        return true;
+    }
+    PyObject *told = PyObject_CallOneArg(messages->met, (PyObject *)request);
+    Py_XDECREF(told);
+    return told != NULL;
+}
+
+/* Give a frame to the request that it meets, if it does. */
+static RequestState *posted_fill(Messages *messages, const Way *way, const Frame *frame)
+{
+    int peer = (int)(way - messages->ways);
+    unsigned tag = (unsigned)(frame->first >> 32);
+    RequestState *request = frame->first == rings_frame_word(MESSAGE, tag) ? posted_first(messages, tag, peer) : NULL;
+    if (request == NULL || !posted_fits(messages, way, request, frame))
+        return NULL;
+    Py_INCREF(request);
+    if (!posted_leave(messages, tag, peer, request)) {
+        Py_DECREF(request);
+        return NULL;
+    }
+    memcpy(PyArray_DATA((PyArrayObject *)request->array), frame->payload, frame->length);
+    rings_advance(way->rings, frame->length);
+    request->nbytes = frame->length;
+    return request;
+}
+
+bool messages_meet_posted(Messages *messages, const Way *way, const Frame *frame)
+{
+    if (PyDict_GET_SIZE(messages->receives) == 0)
+        return false;
+    int collects = PyGC_Disable();
+    RequestState *request = posted_fill(messages, way, frame);
+    if (collects)
+        PyGC_Enable();
+    if (request == NULL)
+        return false;
+    if (posted_end(messages, request))
+        messages_count(messages, &messages->ways[way - messages->ways], frame->length);
+    Py_DECREF(request);
+    return true;
+}
+
+/* Take in what has come by the way of a request; true while it makes sense to look for more. */
+static bool posted_goes_on(Messages *messages, const Way *way, const RequestState *request)
+{
+    Frame frame;
+    return messages_sound(messages, way) && !messages_has_frame(messages, way, &frame) && !PyErr_Occurred() && !request->done;
+}
+
+/* Look for the message of a request that is the first in its line. */
+static bool posted_look(Messages *messages, Way *way, RequestState *request)
+{
+    Letter letter = {.first = way, .end = way + 1, .way = way, .peer = (int)(way - messages->ways), .tag = (unsigned)request->tag};
+    int64_t waited_ns = messages->patience.waited_ns;
+    bool seated = false, come = messages_look(messages, &letter, &seated);
+    if (messages->patience.waited_ns > waited_ns)
+        trail_waited_message(messages->trail, messages->patience.waited_ns - waited_ns);
+    if (come && !request->done)
+        posted_goes_on(messages, way, request);
+    bool well = !seated || messages_stand_up(messages);
+    if (!come)
+        patience_learn(&messages->patience);
+    return well && !PyErr_Occurred();
+}
+
+PyObject *messages_py_take(Messages *messages, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !Py_IS_TYPE(args[0], messages->request_type)) {
+        PyErr_SetString(PyExc_TypeError, "take(request, waits)");
+        return NULL;
+    }
+    RequestState *request = (RequestState *)args[0];
+    long peer = request->by == (PyObject *)messages ? PyLong_AsLong(request->peer) : -1;
+    if (request->done || peer < 0 || peer >= messages->size || messages->progress->owner != 0)
+        return PyErr_Occurred() ? NULL : PyBool_FromLong(request->done);
+    Way *way = &messages->ways[peer];
+    if (posted_goes_on(messages, way, request) && args[1] == Py_True && posted_first(messages, (unsigned)request->tag, (int)peer) == request &&
+        !posted_look(messages, way, request))
+        return NULL;
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(request->done);
+}

@@ -1,0 +1,245 @@
+"""Programs of receives that are posted before their messages come, which test_posted.py runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+
+__all__ = ["endings", "forked", "in_world", "lines", "many", "parted", "polled"]
+
+PATIENCE_S = 60.0
+#: Nothing, short ones, one that passes in one piece, and those that go in pieces or from memory to memory.
+LENGTHS = (0, 1, 1, 100, 5_000, 40_000, 200_000)
+TAGS = 2
+#: How many messages to come a rank may have posted receives for.
+AHEAD = 6
+
+
+def in_world(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in a world of its own."""
+    dist.init_process_group("gloo", timeout=PATIENCE_S)
+    try:
+        return function(*args)
+    finally:
+        dist.destroy_process_group()
+
+
+class Line:
+    """What one rank receives in one run, against a plan that all ranks have in common."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.pending: dict[int, tuple[Any, np.ndarray[Any, Any]]] = {}
+
+    def post(self, number: int, source: int, tag: int, count: int) -> None:
+        array = np.full(count + self.chance.randrange(2), -1)
+        self.pending[number] = dist.irecv(array, source, tag=tag), array
+
+    def ended(self, number: int, count: int) -> None:
+        """Wait for a message in one of the ways, and look at what has come."""
+        work, array = self.pending.pop(number)
+        way = self.chance.randrange(6)
+        if way == 0:
+            until_s = time.monotonic() + PATIENCE_S
+            while not work.is_completed():
+                assert time.monotonic() < until_s, "it does not end"
+        elif way == 1:
+            work.get_future().result(PATIENCE_S)
+        elif way == 2:
+            asyncio.run(_awaited(work))
+        work.wait()
+        assert work.is_success()
+        assert work.nbytes == 8 * count
+        assert (array[:count] == number).all()
+        assert (array[count:] == -1).all()
+
+
+async def _awaited(work: Any) -> None:
+    await asyncio.wait_for(work, PATIENCE_S)
+
+
+def lines(seed: int) -> None:
+    """Send and receive along a random plan; what a rank waits for is sent by one who has waited for earlier ones."""
+    common, chance = random.Random(seed), random.Random(f"{seed} {dist.get_rank()}")
+    me, size = dist.get_rank(), dist.get_world_size()
+    plan = [
+        (*common.sample(range(size), 2), common.randrange(TAGS), common.choice(LENGTHS), common.random() < 0.2)
+        for _ in range(60)
+    ]
+    mine, line, sent = [n for n, message in enumerate(plan) if message[1] == me], Line(chance), []
+    posted = 0
+    for number, (source, destination, tag, count, meets) in enumerate(plan):
+        while posted < len(mine) and (mine[posted] <= number or (chance.random() < 0.5 and posted < AHEAD)):
+            line.post(mine[posted], plan[mine[posted]][0], plan[mine[posted]][2], plan[mine[posted]][3])
+            posted += 1
+        if source == me:
+            sent.append(dist.isend(np.full(count, number), destination, tag=tag))
+        if destination == me and chance.random() < 0.7:
+            for due in chance.sample([n for n in line.pending if n <= number], k=1):
+                line.ended(due, plan[due][3])
+        if meets:
+            total = np.ones(1)
+            dist.all_reduce(total)
+            assert total[0] == size
+    for number in chance.sample(list(line.pending), k=len(line.pending)):
+        line.ended(number, plan[number][3])
+    for work in sent:
+        work.wait()
+    dist.barrier()
+
+
+def many(count: int) -> None:
+    """Post many receives and compute: the other's sends end meanwhile, and what has come is right."""
+    if dist.get_rank() == 0:
+        works = [(dist.irecv(array := np.full(1000, -1), 1), array) for _ in range(count)]
+        time.sleep(0.05)  # it computes
+        for number, (work, array) in enumerate(works):
+            work.wait()
+            assert (array == number).all()
+    else:
+        for number in range(count):
+            dist.send(np.full(1000, number), 0)
+    dist.barrier()
+
+
+def polled() -> float:
+    """Return for how long a rank that only asks at times waits for a message that is sent meanwhile."""
+    dist.barrier()
+    took_s = 0.0
+    if dist.get_rank() == 0:
+        work = dist.irecv(np.empty(3), 1)
+        began_s = time.monotonic()
+        dist.send(np.empty(1), 1)
+        while not work.is_completed():
+            time.sleep(0.001)
+        took_s = time.monotonic() - began_s
+    else:
+        dist.recv(np.empty(1), 0)
+        dist.send(np.empty(3), 0)
+    dist.barrier()
+    return took_s
+
+
+def _error(call: Any) -> str:
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def endings() -> list[str]:
+    """Return how receives end that were posted and whose messages do not come as they should."""
+    me, found = dist.get_rank(), []
+
+    # It is withdrawn, and takes no message from the next.
+    if me == 0:
+        first, room = dist.irecv(np.empty(1), 1), np.empty(1)
+        assert first.cancel()
+        second = dist.irecv(room, 1)
+        dist.send(np.empty(1), 1)
+        second.wait()
+        assert room[0] == 5
+        found.append(_error(first.wait))
+    else:
+        dist.recv(np.empty(1), 0)
+        dist.send(np.full(1, 5.0), 0)
+    dist.barrier()
+
+    # A message is too long; one is of another dtype.
+    for sent in (np.ones(4), np.ones(1, np.int64)):
+        if me == 0:
+            work = dist.irecv(np.empty(1), 1)
+            dist.barrier()
+            found.append(_error(work.wait))
+        else:
+            dist.barrier()
+            dist.send(sent, 0)
+        dist.barrier()
+
+    # A receive from anyone was posted before, and gets the first.
+    if me == 0:
+        anyones, own = np.empty(1), np.empty(1)
+        works = dist.irecv(anyones), dist.irecv(own, 1)
+        dist.barrier()
+        works[1].wait()
+        works[0].wait()
+        assert (anyones[0], own[0]) == (1, 2)
+    else:
+        dist.barrier()
+        dist.send(np.full(1, 1.0), 0)
+        dist.send(np.full(1, 2.0), 0)
+    dist.barrier()
+
+    # A probe tells of what no receive has met.
+    if me == 0:
+        work = dist.irecv(room := np.empty(1), 1)
+        assert dist.iprobe(1) is None
+        dist.barrier()
+        assert dist.probe(1).nbytes == 16
+        work.wait()
+        assert room[0] == 3
+        dist.recv(np.empty(2), 1)
+    else:
+        dist.barrier()
+        dist.send(np.full(1, 3.0), 0)
+        dist.send(np.full(2, 4.0), 0)
+    dist.barrier()
+
+    # It takes too long, and then the group is aborted.
+    group = dist.new_group(timeout=0.3)
+    if me == 0:
+        late = dist.irecv(np.empty(1), 1, group)
+        found.append(_error(late.wait).partition(" (")[0])
+        given_up = dist.irecv(np.empty(1), 1, group)
+        dist.abort_process_group(group)
+        found.append(type(given_up.exception()).__name__)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    return found
+
+
+def parted() -> str:
+    """Return how a receive ends whose sender leaves."""
+    group = dist.new_group()
+    text = ""
+    if dist.get_rank() == 0:
+        work = dist.irecv(np.empty(1), 1, group)
+        dist.barrier()
+        text = _error(work.wait)
+    else:
+        dist.barrier()
+    dist.destroy_process_group(group)
+    return text
+
+
+def forked() -> str:
+    """Return how a receive ends in the child of a fork; the message comes to the parent."""
+    text = ""
+    if dist.get_rank() == 0:
+        room = np.zeros(1)
+        work = dist.irecv(room, 1)
+        read, write = os.pipe()
+        if (pid := os.fork()) == 0:
+            os.write(write, _error(lambda: work.wait(5.0)).encode())
+            os._exit(0)
+        os.close(write)
+        dist.send(np.empty(1), 1)
+        with os.fdopen(read, "rb") as pipe:
+            text = pipe.read().decode()
+        os.waitpid(pid, 0)
+        work.wait()
+        assert room[0] == 7
+    else:
+        dist.recv(np.empty(1), 0)
+        dist.send(np.full(1, 7.0), 0)
+    dist.barrier()
+    return text
