@@ -388,9 +388,11 @@ def test_hundreds_of_lives_leave_no_threads_descriptors_or_memory():
 def test_a_forked_child_gets_an_error_and_may_begin_anew():
     dist.init_process_group("local", rank=0, world_size=1)
     pg = dist.group.WORLD
+    work = dist.irecv(np.empty(1), 0)
 
     def begin_anew():
-        for call in (lambda: dist.all_reduce(np.ones(1)), lambda: dist.barrier(group=pg)):
+        assert work.is_completed()
+        for call in (lambda: dist.all_reduce(np.ones(1)), lambda: dist.barrier(group=pg), work.wait):
             with pytest.raises(dist.ForkedProcessError, match="fork"):
                 call()
         dist.init_process_group("local", rank=0, world_size=1)
@@ -398,6 +400,8 @@ def test_a_forked_child_gets_an_error_and_may_begin_anew():
 
     with forked(begin_anew):
         pass
+    dist.isend(np.ones(1), 0)
+    assert work.wait()
     assert total() == 1.0
 
 

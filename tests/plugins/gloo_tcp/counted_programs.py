@@ -141,3 +141,24 @@ def messages(most: int, nbytes: int) -> dict[str, int]:
     dist.barrier()  # the store is here until all have asked it
     end()
     return over
+
+
+def posted(most: int, nbytes: int) -> dict[str, int]:
+    """Return what is over a limit, of receives that are posted before their messages are sent, and then waited for."""
+    begin(60.0)
+    rank, found = dist.get_rank(), []
+    here, there = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+
+    def receive() -> dist.Work | None:
+        work = dist.irecv(there, 0)
+        dist.send(here, 0)
+        return work
+
+    for _ in range(100):
+        if rank == 0:
+            dist.recv(there, 1)
+            dist.send(here, 1)
+        else:
+            found.append(once(receive) - 1)
+    end()
+    return {"irecv": min(found)} if rank and min(found) > most else {}

@@ -37,6 +37,13 @@ def test_messages_that_are_begun_are_short_with_the_compiled_parts(layout: str, 
     assert run_ranks(counted_programs.messages, 2, 12, nbytes, env=env, timeout=PATIENCE_S) == [{}, {}]
 
 
+@pytest.mark.parametrize("nbytes", [8, 4096])
+def test_receives_that_are_posted_are_short_in_memory(nbytes: int) -> None:
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}
+    assert run_ranks(counted_programs.posted, 2, 13, nbytes, env=env, timeout=PATIENCE_S) == [{}, {}]
+
+
 @pytest.mark.parametrize("layout", TRANSPORTS)
 def test_asynchronous_calls_are_short_without_them(layout: str) -> None:
     env = {"RANKWISE_GLOO_TRANSPORT": TRANSPORTS[layout], "RANKWISE_NATIVE": "off"}

@@ -154,7 +154,11 @@ def test_detail_names_the_odd_rank_on_every_rank(fine):
 def test_survivors_of_a_dead_rank_all_name_it_and_go_on(mpiexec, library, size):
     if "Open MPI" not in library:
         pytest.skip("this MPI library has no ULFM")
-    done = mpiexec(size, "survivors.py", options=("--with-ft", "ulfm"))
+    for _ in range(3):
+        done = mpiexec(size, "survivors.py", options=("--with-ft", "ulfm"))
+        # Open MPI 5.0 itself crashes at times as it shrinks a group in which a collective was pending.
+        if not ("Segmentation fault" in done.stderr and "in _after_deaths" in done.stderr):
+            break
     assert done.stdout.count("fine") == size - 1, f"{done.stdout}\n{done.stderr}"
 
 

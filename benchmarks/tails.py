@@ -1,0 +1,195 @@
+"""Time every call by itself, beside mpi4py in the same processes: medians, means, the slowest, and the first calls.
+
+    mpiexec -n 2 python benchmarks/tails.py
+    mpiexec -n 2 python benchmarks/tails.py --background bursts
+    RANKWISE_GLOO_TRANSPORT=tcp mpiexec -n 2 --mca btl tcp,self --mca pml ob1 python benchmarks/tails.py
+
+Both make their calls in turns, so whatever else the machine does meets both. Of a message there and back, half of the
+time counts. A background is what runs beside the ranks: nothing; one busy loop; one for each processor; or loops that
+are busy for 2 ms and asleep for 20.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from arrays import met
+from mpi4py import MPI
+
+import rankwise as dist
+
+COMM = MPI.COMM_WORLD
+Call = Callable[[], object]
+SIZES = (8, 1 << 10, 16 << 10, 64 << 10)
+#: So many calls are the first of their kind; and so many make a turn.
+FIRST, A_TURN = 30, 50
+BUSY = "while True: pass"
+BURSTS = """
+import time
+while True:
+    until = time.monotonic() + 0.002
+    while time.monotonic() < until: pass
+    time.sleep(0.02)
+"""
+BACKGROUNDS = {
+    "quiet": [],
+    "neighbour": [BUSY],
+    "loops": [BUSY] * (os.cpu_count() or 1),
+    "bursts": [BURSTS] * (os.cpu_count() or 1),
+}
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=3000, help="of each kind and size; default 3000")
+    parser.add_argument("--background", choices=BACKGROUNDS, default="quiet")
+    parser.add_argument("--only", nargs="*", default=[], help="of these kinds, such as: message all_reduce")
+    given = parser.parse_args()
+    dist.init_process_group("gloo", init_method=met(), rank=COMM.rank, world_size=COMM.size)
+    with beside(BACKGROUNDS[given.background] if COMM.rank == 0 else []):
+        if COMM.rank == 0:
+            print(
+                f"{MPI.Get_library_version().split(',')[0]}, {COMM.size} ranks, {given.background}; us, and of MPI's\n"
+            )
+            print(
+                "| call | bytes | median | mean | 99 % | 99.9 % | the first 30 in all |\n|---|---|---|---|---|---|---|"
+            )
+        for kind, make in KINDS.items():
+            for nbytes in SIZES if kind != "barrier" else (0,):
+                if not given.only or kind in given.only:
+                    tell(kind, nbytes, *timed(*make(nbytes), given.calls))
+    dist.destroy_process_group()
+
+
+@contextmanager
+def beside(programs: list[str]) -> Iterator[None]:
+    """Have programs run meanwhile."""
+    running = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+
+
+def timed(own: Call, theirs: Call, calls: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how long each call of both took, in microseconds, on the rank that took longer over it."""
+    took: tuple[list[float], list[float]] = [], []
+    for turn in range(0, calls + FIRST, A_TURN):
+        # Who is first has the colder caches.
+        for who, call in ((0, own), (1, theirs)) if turn // A_TURN % 2 else ((1, theirs), (0, own)):
+            COMM.Barrier()
+            for _ in range(A_TURN):
+                began = time.perf_counter_ns()
+                call()
+                took[who].append((time.perf_counter_ns() - began) / 1000)
+    found = np.array(took)
+    COMM.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return found[0], found[1]
+
+
+def tell(kind: str, nbytes: int, own: np.ndarray, theirs: np.ndarray) -> None:
+    """Print a row: each figure, and how many times MPI's it is."""
+    if COMM.rank:
+        return
+    share = 2 if kind == "message" else 1
+    figures: dict[str, Callable[[np.ndarray], float]] = {
+        "median": lambda took: float(np.median(took[FIRST:])) / share,
+        "mean": lambda took: float(took[FIRST:].mean()) / share,
+        "99 %": lambda took: float(np.percentile(took[FIRST:], 99)) / share,
+        "99.9 %": lambda took: float(np.percentile(took[FIRST:], 99.9)) / share,
+        "first": lambda took: float(took[:FIRST].sum()) / share,
+    }
+    cells = [f"{figure(own):.1f}, {figure(own) / figure(theirs):.2f}x" for figure in figures.values()]
+    print(f"| {kind} | {nbytes} | {' | '.join(cells)} |", flush=True)
+
+
+# ------------------------------------------------------------------ what is called: ours, and MPI's
+
+
+def message(nbytes: int) -> tuple[Call, Call]:
+    """From rank 0 to rank 1 and back."""
+    array, other = np.zeros(nbytes, np.uint8), COMM.rank ^ 1
+    if other >= COMM.size:
+        return (lambda: None), (lambda: None)
+
+    def own() -> None:
+        if COMM.rank % 2 == 0:
+            dist.send(array, other)
+            dist.recv(array, other)
+        else:
+            dist.recv(array, other)
+            dist.send(array, other)
+
+    def theirs() -> None:
+        if COMM.rank % 2 == 0:
+            COMM.Send(array, other)
+            COMM.Recv(array, other)
+        else:
+            COMM.Recv(array, other)
+            COMM.Send(array, other)
+
+    return own, theirs
+
+
+def posted(nbytes: int) -> tuple[Call, Call]:
+    """Receives that are posted before both send."""
+    mine, room, other = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), COMM.rank ^ 1
+    if other >= COMM.size:
+        return (lambda: None), (lambda: None)
+
+    def own() -> None:
+        works = [dist.irecv(room, other), dist.isend(mine, other)]
+        for work in works:
+            assert work is not None
+            work.wait()
+
+    def theirs() -> None:
+        MPI.Request.Waitall([COMM.Irecv(room, other), COMM.Isend(mine, other)])
+
+    return own, theirs
+
+
+def all_reduce(nbytes: int) -> tuple[Call, Call]:
+    """Of float32; NumPy's rather than MPI's arrays of bytes."""
+    array, total = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
+    return (lambda: dist.all_reduce(array)), (lambda: COMM.Allreduce(array, total))
+
+
+def broadcast(nbytes: int) -> tuple[Call, Call]:
+    """From rank 0."""
+    array = np.zeros(nbytes, np.uint8)
+    return (lambda: dist.broadcast(array, 0)), (lambda: COMM.Bcast(array))
+
+
+def all_gather(nbytes: int) -> tuple[Call, Call]:
+    """Of so many bytes of each rank."""
+    array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
+    return (lambda: dist.all_gather_single(whole, array)), (lambda: COMM.Allgather(array, whole))
+
+
+def barrier(nbytes: int) -> tuple[Call, Call]:
+    """Without anything."""
+    return dist.barrier, COMM.Barrier
+
+
+KINDS: dict[str, Callable[[int], tuple[Call, Call]]] = {
+    "message": message,
+    "posted": posted,
+    "all_reduce": all_reduce,
+    "broadcast": broadcast,
+    "all_gather": all_gather,
+    "barrier": barrier,
+}
+
+
+if __name__ == "__main__":
+    main()
