@@ -151,16 +151,17 @@ bool board_doze(Board *board, int64_t longest_ns)
     /* A full fence, the other half of the one in `board_arrive`: say so before looking whether it is needed. */
     atomic_thread_fence(memory_order_seq_cst);
     if (found >= turn || board_first_late(board, 1) < 0) {
-        patience_learn(&board->patience);
+        patience_learn(&board->patience, 0);
         return true;
     }
     int64_t began = native_monotonic_ns();
     struct timespec time = {longest_ns / 1000000000, longest_ns % 1000000000};
     syscall(SYS_futex, board_word(board, GO), FUTEX_WAIT, (uint32_t)found, &time, NULL, 0);
-    board->patience.waited_ns += native_monotonic_ns() - began;
+    int64_t slept_ns = native_monotonic_ns() - began;
+    board->patience.waited_ns += slept_ns;
     /* Acquire: who is woken reads what the one that wakes has acquired from the others. */
     bool all = atomic_load_explicit(board_word(board, GO), memory_order_acquire) >= turn || board_first_late(board, 1) < 0;
     if (all)
-        patience_learn(&board->patience);
+        patience_learn(&board->patience, slept_ns);
     return all;
 }

@@ -733,9 +733,10 @@ static Taken messages_await(Messages *messages, Letter *letter)
         taken = FAILED;
     if (taken != NOTHING)
         return taken;
-    if (!come)
-        patience_learn(&messages->patience);
+    int64_t began_ns = native_monotonic_ns();
     PyObject *told = PyObject_CallFunction(messages->receive, "ONI", letter->array, messages_source(letter), letter->tag);
+    if (!come)
+        patience_learn(&messages->patience, native_monotonic_ns() - began_ns);
     return messages_learn(messages, letter, told);
 }
 

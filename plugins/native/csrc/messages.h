@@ -46,6 +46,7 @@ typedef struct {
     Way *ways; /* one for each rank, */
     bool all_near; /* ... and whether all others have rings */
     int latest;    /* by whose the last message from anyone came */
+    bool in_vain;  /* whether the last look for a posted receive's message was */
 } Messages;
 
 /* One message. */
@@ -97,5 +98,7 @@ PyObject *messages_post(Messages *messages, const Letter *letter);
 bool messages_meet_posted(Messages *messages, const Way *way, const Frame *frame);
 /* take(request, waits): whether the message of a posted receive has come. */
 PyObject *messages_py_take(Messages *messages, PyObject *const *args, Py_ssize_t count);
+/* woken(slept_ns): that the engine has waited for it so long, where `take` has looked in vain. */
+PyObject *messages_py_woken(Messages *messages, PyObject *slept_ns);
 
 #endif

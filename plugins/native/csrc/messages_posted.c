@@ -187,8 +187,7 @@ static bool posted_look(Messages *messages, Way *way, RequestState *request)
     if (come && !request->done)
         posted_goes_on(messages, way, request);
     bool well = !seated || messages_stand_up(messages);
-    if (!come)
-        patience_learn(&messages->patience);
+    messages->in_vain = !come;
     return well && !PyErr_Occurred();
 }
 
@@ -207,4 +206,15 @@ PyObject *messages_py_take(Messages *messages, PyObject *const *args, Py_ssize_t
         !posted_look(messages, way, request))
         return NULL;
     return PyErr_Occurred() ? NULL : PyBool_FromLong(request->done);
+}
+
+PyObject *messages_py_woken(Messages *messages, PyObject *slept_ns)
+{
+    int64_t ns = PyLong_AsLongLong(slept_ns);
+    if (ns == -1 && PyErr_Occurred())
+        return NULL;
+    if (messages->in_vain)
+        patience_learn(&messages->patience, ns);
+    messages->in_vain = false;
+    Py_RETURN_NONE;
 }

@@ -179,6 +179,7 @@ static PyMethodDef methods[] = {
     {"recv", (PyCFunction)(void (*)(void))messages_py_recv, METH_FASTCALL, NULL},
     {"isend", (PyCFunction)(void (*)(void))messages_py_isend, METH_FASTCALL, NULL},
     {"irecv", (PyCFunction)(void (*)(void))messages_py_irecv, METH_FASTCALL, NULL},
+    {"woken", (PyCFunction)messages_py_woken, METH_O, NULL},
     {"take", (PyCFunction)(void (*)(void))messages_py_take, METH_FASTCALL, NULL},
     {0},
 };

@@ -2,6 +2,8 @@
 #include <sched.h>
 
 enum { MOST_SPIN_NS = LONGEST_LOOK_NS, LEAST_SPIN_NS = 15000, RESIGNED_WAITS = 200 };
+/* As long as two take to wake each other. */
+enum { WOKEN_NS = 200000 };
 /* How often a wait looks between looks at the clock. */
 enum { CLOCK = 32 };
 /* How often a wait that has resigned lets others have the processor, and for how long they should have it at the most. */
@@ -72,13 +74,17 @@ bool patience_look(Patience *patience, Ready ready, void *what, bool held)
 }
 
 /* Look for longer next time. To be woken takes longer than a short look, so that ranks that have slept once would go on
-   sleeping for each other. If even the longest look was in vain, the ranks are not in step, or others want the
-   processor: look for the least time, and do not try again soon. */
-void patience_learn(Patience *patience)
+   sleeping for each other. So who has slept for no longer than that takes looks for the longest time again: the other is
+   at work. If even the longest look was in vain, the ranks are not in step, or others want the processor: look for the
+   least time, and do not try again soon. */
+void patience_learn(Patience *patience, int64_t slept_ns)
 {
     if (!patience->may_spin)
         return;
-    if (patience->spin_ns >= MOST_SPIN_NS) {
+    if (slept_ns < WOKEN_NS && patience->spin_ns < MOST_SPIN_NS) {
+        patience->spin_ns = MOST_SPIN_NS;
+        patience->resigned = 0;
+    } else if (patience->spin_ns >= MOST_SPIN_NS) {
         patience->spin_ns = LEAST_SPIN_NS;
         patience->resigned = RESIGNED_WAITS;
     } else if (patience->resigned > 0) {

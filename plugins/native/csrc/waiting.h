@@ -33,7 +33,7 @@ Patience patience_new(bool may_spin);
 /* Look until it is ready, for a bounded time; tell whether it is. The interpreter is let go if it is `held` and looking
    takes long. */
 bool patience_look(Patience *patience, Ready ready, void *what, bool held);
-/* Learn from a wait that has slept. */
-void patience_learn(Patience *patience);
+/* Learn from a wait that has slept for so long. */
+void patience_learn(Patience *patience, int64_t slept_ns);
 
 #endif

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rankwise.backends import FutureWork, Timeout, Work, anew, seconds
@@ -93,7 +94,10 @@ class Request(RequestState, FutureWork):
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Move messages until this one has ended."""
         if not (self.done or (self.by is not None and self.by.take(self, True))):
+            began_ns = monotonic_ns()
             self.engine.drive(self, self.engine.timeout_s if timeout is None else seconds(timeout))
+            if self.by is not None:
+                self.by.woken(monotonic_ns() - began_ns)
         if self.error is not None:
             raise anew(self.error)
         return True
