@@ -496,11 +496,9 @@ def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: A
     if cell.support is Support.NO or name in FEATURES or name == "barrier":
         return plain
     if name in REDUCING:
-        plain["reduce_ops"] = {
-            each: [d for d in DTYPES if cell.takes(d, each)] for each in cell.reduce_ops if cell.takes(None, each)
-        }
+        plain["reduce_ops"] = {each: _in_order(taken) for each in cell.reduce_ops if (taken := cell.reduced(each))}
     else:
-        plain["dtypes"] = [d for d in DTYPES if d in cell.dtypes]
+        plain["dtypes"] = _in_order(cell.dtypes)
     return plain
 
 

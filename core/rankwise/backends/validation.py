@@ -189,10 +189,10 @@ def _dtypes(where: str, names: Any) -> frozenset[str]:
     if not isinstance(names, Set):
         is_what = with_article(type(names).__name__)
         raise PluginFault(f"{where} is {is_what}, but must be a frozenset of names of dtypes")
-    for name in names:
-        if name not in EVERY_DTYPE:
-            raise PluginFault(f"{where} has {name!r}; {nearest(str(name), sorted(EVERY_DTYPE))}")
-    return frozenset(names)
+    found = frozenset(names)
+    for name in found - EVERY_DTYPE:
+        raise PluginFault(f"{where} has {name!r}; {nearest(str(name), sorted(EVERY_DTYPE))}")
+    return found
 
 
 def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
