@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -27,7 +28,9 @@ from rankwise.backends.vocabulary import (
 )
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import DTYPES
+from rankwise.basics.devices import device_kind_named
 from rankwise.basics.interrupts import held, is_surely_a_handlers
+from rankwise.errors import PluginError
 
 __all__ = [
     "ANY_HOSTS",
@@ -335,9 +338,11 @@ class Capabilities:
         ]
         also = [self._declared_answer(name, kind, None, None) for name in besides]
         answers = [self.for_group(size, hosts, [kind]), *parts, *also]
-        return next(
-            (answer for answer in answers if not answer), Answer(True, how=_slowest(part.how for part in parts))
-        )
+        for answer in answers:
+            if not answer:
+                return answer
+        ways = [_way(name, kind, part.how) for name, part in zip(needs.names, parts, strict=True)]
+        return Answer(True, how=_slowest(ways))
 
     def conditions(self, op: str, device: str, features: Iterable[str] = ()) -> list[Cell]:
         """Return the cells that a "yes" depends on, and that may be another answer later."""
@@ -428,6 +433,16 @@ class Capabilities:
 
 def _yes(cell: Cell) -> Answer:
     return Answer(True, how=cell.how if cell.support is Support.CONDITIONAL else cell.support)
+
+
+def _way(op: str, device: str, how: Support | None) -> Support | None:
+    """Return how an operation is done there: what the core derives goes by way of the host unless a device computes."""
+    if how is not Support.DERIVED or op not in COLLECTIVES or op == "barrier":
+        return how
+    with suppress(PluginError):
+        kind = device_kind_named(device)
+        return Support.STAGED if kind is not None and not kind.computes else how
+    return how
 
 
 def _slowest(ways: Iterable[Support | None]) -> Support | None:
