@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
-from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
+from rankwise.backends.capability import Availability, Capabilities, Cell, Condition, Device, Support
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
@@ -176,7 +176,19 @@ def _cell(where: str, cell: Any) -> Cell:
         {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
         cell.holds,
         _way(f"{where}.how", cell.how),
+        {d: _condition(f"{where}.only_if[{d!r}]", d, c) for d, c in _mapping(f"{where}.only_if", cell.only_if).items()},
     )
+
+
+def _condition(where: str, dtype: Any, condition: Any) -> Condition:
+    if dtype not in EVERY_DTYPE:
+        raise PluginFault(f"{where} is of no dtype; {nearest(str(dtype), sorted(EVERY_DTYPE))}")
+    of_kind(where, condition, Condition)
+    reason = one_line(text_of(f"{where}.reason", condition.reason))
+    if not reason:
+        raise PluginFault(f"{where}.reason is empty; a condition says what it depends on")
+    _callable(f"{where}.holds", condition.holds)
+    return Condition(reason, condition.holds)
 
 
 def _way(where: str, how: Any) -> Support:
