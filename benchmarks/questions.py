@@ -1,14 +1,17 @@
 """Print what questions that name no backend take beside a hundred plugins of others: python benchmarks/questions.py
 
 Each plugin declares a table of its own. Programs ask in interpreters of their own, after they have asked this project's
-backends: one with no answers kept, the next with those that the first has kept. Figures are the least of several.
+backends: one with no answers kept, the next with those that the first has kept. Figures are the least of several. On a
+busy machine the processor time tells more, which is that of the program and of those that it asks.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,7 +31,9 @@ AIMS_US = {
 }
 MEANINGS = {
     "cold": "the first question of all, which asks them",
+    "cold, processor": "  its processor time, in two processes",
     "kept": "the first question of the next program",
+    "kept, processor": "  its processor time",
     "again": "capabilities(), again",
     "yes": "supports(...), again: yes",
     "no": "supports(...), again: no",
@@ -65,9 +70,10 @@ def main() -> int:
                 for name, us in _program(site, cache, stage).items():
                     found[name] = min(us, found.get(name, us))
     for name, us in found.items():
-        verdict = "yes" if us <= AIMS_US[name] else "NO"
-        print(f"{MEANINGS[name]:50} {us:12,.2f} us  (at most {AIMS_US[name]:,g}: {verdict})")
-    return int(any(us > AIMS_US[name] for name, us in found.items()))
+        most = AIMS_US.get(name, math.inf)
+        verdict = f"  (at most {most:,g}: {'yes' if us <= most else 'NO'})" if name in AIMS_US else ""
+        print(f"{MEANINGS[name]:45} {us:12,.2f} us{verdict}")
+    return int(any(us > AIMS_US.get(name, us) for name, us in found.items()))
 
 
 def _install(folder: Path) -> None:
@@ -102,12 +108,13 @@ def _asked(stage: str) -> dict[str, float]:
 
     for name in KNOWN:
         dist.availability(name)
-    first = _once(dist.capabilities)
+    before = _processor_us()
+    first = {stage: _once(dist.capabilities), f"{stage}, processor": _processor_us() - before}
     assert len(dist.capabilities()) >= PLUGINS
     assert not [name for name in sys.modules if name.startswith("plugin_")]
     if stage == "cold":
-        return {stage: first}
-    return {stage: first, "again": _least(dist.capabilities, 5), **_asked_again()}
+        return first
+    return {**first, "again": _least(dist.capabilities, 5), **_asked_again()}
 
 
 def _asked_again() -> dict[str, float]:
@@ -134,6 +141,11 @@ def _asked_again() -> dict[str, float]:
     figures["refused"] = _least(refused, 20)
     dist.destroy_process_group()
     return figures
+
+
+def _processor_us() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used) * 1e6
 
 
 def _once(call: Callable[[], object]) -> float:

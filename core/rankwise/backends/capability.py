@@ -267,9 +267,8 @@ class Device:
 
     def __post_init__(self) -> None:
         for kind, names, known in (("ops", self.ops, OPS), ("features", self.features, FEATURES)):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{kind}: there is no {name!r}; {nearest(str(name), known)}")
+            for name in set(names).difference(known):
+                raise ValueError(f"{kind}: there is no {name!r}; {nearest(str(name), known)}")
 
 
 def _here() -> Availability:
