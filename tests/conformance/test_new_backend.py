@@ -1,6 +1,8 @@
 """`rankwise new-backend` writes a distribution whose backend passes the kit."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.processes import environment
@@ -9,18 +11,32 @@ from rankwise.cli import main
 
 ROOT = Path(__file__).parents[2]
 WIRE = ROOT / "examples/wire/src/rankwise_wire"
+TIMEOUT_S = 60
 
 
 def test_what_it_writes_passes_the_kit(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["new-backend", "acme_net"]) == 0
-    assert "rankwise conformance acme_net --fast" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.index("rankwise run -n 2 rankwise-acme-net/program.py") < said.index("conformance acme_net --fast")
     folder = tmp_path / "rankwise-acme-net"
     written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     package = "src/rankwise_acme_net/__init__.py"
-    assert written == {"pyproject.toml", "README.md", package, "tests/test_conformance.py"}
+    assert written == {"pyproject.toml", "README.md", "program.py", package, "tests/test_conformance.py"}
     assert 'acme_net = "rankwise_acme_net"' in (folder / "pyproject.toml").read_text()
-    monkeypatch.setenv("PYTHONPATH", environment(folder / "src")["PYTHONPATH"])
+    info = tmp_path / "rankwise_acme_net-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rankwise-acme-net\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[rankwise.backends]\nacme_net = rankwise_acme_net\n")
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path, folder / "src")["PYTHONPATH"])
+    ranks = subprocess.run(
+        [sys.executable, "-m", "rankwise", "run", "-n", "2", str(folder / "program.py")],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert sorted(ranks.stdout.splitlines()) == ["[0]: [3. 3. 3.]", "[1]: [3. 3. 3.]"], ranks.stderr
     tests = "test_point_to_point or test_uneven or test_mismatch"
     said = run("--backend", "acme_net", "--plugin-module", "rankwise_acme_net", "--tb=short", "-k", tests)
     assert said.returncode == 0, said.stdout[-6000:] + said.stderr[-2000:]

@@ -94,6 +94,19 @@ def begin_without() -> Told:
     return told(lambda: dist.init_process_group("acme", timeout=60))
 
 
+def begin_with_one_that_does_not_say() -> Told:
+    def availability() -> dist.Availability:
+        if is_second():
+            sleep()
+        return dist.Availability(True)
+
+    register(availability=availability)
+    try:
+        return told(lambda: dist.init_process_group("acme", timeout=4))
+    finally:
+        TOLD.set()
+
+
 def begin_without_plugin() -> Told:
     if not is_second():
         register()

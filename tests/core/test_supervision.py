@@ -62,6 +62,14 @@ def test_a_rank_that_cannot_have_its_backend_tells_the_others(program: object, e
     assert is_soon(others[2])
 
 
+def test_one_that_does_not_say_whether_it_can_run_leaves_time_to_tell_the_others() -> None:
+    others, culprit = run_ranks(programs.begin_with_one_that_does_not_say, 2)
+    for error, words, after_s in (others, culprit):
+        assert error == "BackendUnavailableError"
+        assert "`availability` of backend 'acme', from this process, does not answer" in words
+        assert is_soon(after_s, 2)
+
+
 @pytest.mark.parametrize("how", ["new", "local", "alone", "split", "subgroups", "create"])
 def test_so_it_does_where_groups_are_made_and_the_world_goes_on(how: str) -> None:
     told_all: list[tuple[Told, float]] = run_ranks(programs.make_without, 2, how)

@@ -86,6 +86,14 @@ def test_a_table_is_shown_with_it() -> None:
     assert "quantum" in table._repr_html_()
 
 
+def test_what_goes_by_way_of_the_host_is_said_to() -> None:
+    for backend, ways in {"entangled": ["native", "staged", None], "gloo": ["staged", "staged", None]}.items():
+        table = dist.capabilities(backend)[backend]
+        calls = ("send", "all_reduce", "coalescing")
+        assert [table.ask(call, "quantum").how for call in calls] == ways
+    assert dist.capabilities("local")["local"].ask("all_reduce", "cpu").how == "derived"
+
+
 # ---------------------------------------------------------------------- what can be called
 
 

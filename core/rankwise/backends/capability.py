@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -27,7 +28,9 @@ from rankwise.backends.vocabulary import (
 )
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import DTYPES
+from rankwise.basics.devices import device_kind_named
 from rankwise.basics.interrupts import held, is_surely_a_handlers
+from rankwise.errors import PluginError
 
 __all__ = [
     "ANY_HOSTS",
@@ -41,15 +44,18 @@ __all__ = [
     "Availability",
     "Capabilities",
     "Cell",
+    "Condition",
     "Device",
     "Support",
     "Why",
     "conditional",
     "counted",
     "derived",
+    "in_order",
     "native",
     "no",
     "reduce_op_name",
+    "why_refused",
 ]
 
 
@@ -126,6 +132,30 @@ class Answer(NamedTuple):
 _YES = Answer(True)
 
 
+class Condition(NamedTuple):
+    """What some dtype depends on.
+
+    Attributes:
+        reason: What that is.
+        holds: Whether it is so on this machine.
+    """
+
+    reason: str
+    holds: Callable[[], bool]
+
+    def hindrance(self) -> str:
+        """Return the reason if it does not hold; one that fails does not hold."""
+        with held:
+            try:
+                return "" if self.holds() else self.reason
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # it is a plugin's, which may do whatever it likes
+                if is_surely_a_handlers(error):
+                    raise
+                return f"{self.reason} (the condition cannot be asked: {described(error)})"
+
+
 @dataclass(frozen=True)
 class Cell:
     """How one operation (or feature) is supported on one device.
@@ -137,6 +167,7 @@ class Cell:
         reduce_ops: For a reduction, the dtypes that each reduce op takes.
         holds: For a conditional cell, whether its condition holds on this machine.
         how: For a conditional cell, how it is done where its condition holds.
+        only_if: For dtypes that it does not take everywhere, what each depends on.
     """
 
     support: Support
@@ -145,6 +176,7 @@ class Cell:
     reduce_ops: Mapping[str, frozenset[str]] = field(default_factory=lambda: REDUCTIONS)
     holds: Callable[[], bool] = bool
     how: Support = Support.NATIVE
+    only_if: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
     def usable(self) -> bool:
@@ -157,18 +189,19 @@ class Cell:
         """Return why it does not work on this machine; nothing if it does."""
         if self.support is not Support.CONDITIONAL:
             return "" if self.support is not Support.NO else self.reason or "it is not declared"
-        with held:
-            try:
-                return "" if self.holds() else self.reason
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # it is a plugin's, which may do whatever it likes
-                if is_surely_a_handlers(error):
-                    raise
-                return f"{self.reason} (the condition cannot be asked: {described(error)})"
+        return Condition(self.reason, self.holds).hindrance()
+
+    def lacks(self, dtype: str | None) -> str:
+        """Return what a dtype depends on that is not so on this machine; nothing if all is."""
+        condition = self.only_if.get(dtype or "")
+        return "" if condition is None else condition.hindrance()
 
     def takes(self, dtype: str | None, reduce_op: str | None) -> bool:
-        """Tell whether it takes this dtype and reduce op; None stands for any."""
+        """Tell whether it takes this dtype and reduce op on this machine; None stands for any."""
+        return self.declares(dtype, reduce_op) and not self.lacks(dtype)
+
+    def declares(self, dtype: str | None, reduce_op: str | None) -> bool:
+        """Tell whether it takes them where everything that they depend on is so."""
         if reduce_op is None:
             return dtype is None or dtype in self.dtypes
         dtypes = self.reduce_ops.get(reduce_op, frozenset()) & self.dtypes
@@ -179,21 +212,20 @@ class Cell:
         return any(self.takes(dtype, name) for name in ([reduce_op] if reduce_op else self.reduce_ops))
 
     def reduced(self, reduce_op: str | None) -> frozenset[str]:
-        """Return the dtypes of which it is a reduction, with this reduce op or any."""
+        """Return the dtypes of which it is a reduction here, with this reduce op or any."""
         ops = self.reduce_ops.values() if reduce_op is None else (self.reduce_ops.get(reduce_op, frozenset()),)
-        return self.dtypes.intersection(frozenset().union(*ops))
+        return self.taken().intersection(frozenset().union(*ops))
+
+    def taken(self) -> frozenset[str]:
+        """Return the dtypes that it takes on this machine."""
+        return self.dtypes.difference(*([dtype] for dtype in self.only_if if self.lacks(dtype)))
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Cell:
         """Make a cell of what a table's `to_dict` has of it, perhaps elsewhere; a condition stays as it was."""
-        limits: dict[str, Any] = {}
-        if "reduce_ops" in plain:
-            limits["reduce_ops"] = {name: frozenset(dtypes) for name, dtypes in plain["reduce_ops"].items()}
-        if "dtypes" in plain:
-            limits["dtypes"] = frozenset(plain["dtypes"])
-        limits["how"] = Support(plain.get("how", Support.NATIVE))
-        held = plain["usable"] or plain.get("why") == Why.UNAVAILABLE
-        return cls(Support(plain["support"]), plain.get("reason", ""), holds=_does if held else bool, **limits)
+        from rankwise.backends.plain_tables import cell_of  # which few programs need
+
+        return cell_of(plain)
 
 
 def native(*names: str, **limits: Any) -> dict[str, Cell]:
@@ -235,9 +267,8 @@ class Device:
 
     def __post_init__(self) -> None:
         for kind, names, known in (("ops", self.ops, OPS), ("features", self.features, FEATURES)):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{kind}: there is no {name!r}; {nearest(str(name), known)}")
+            for name in set(names).difference(known):
+                raise ValueError(f"{kind}: there is no {name!r}; {nearest(str(name), known)}")
 
 
 def _here() -> Availability:
@@ -335,14 +366,11 @@ class Capabilities:
         ]
         also = [self._declared_answer(name, kind, None, None) for name in besides]
         answers = [self.for_group(size, hosts, [kind]), *parts, *also]
-        return next(
-            (answer for answer in answers if not answer), Answer(True, how=_slowest(part.how for part in parts))
-        )
-
-    def conditions(self, op: str, device: str, features: Iterable[str] = ()) -> list[Cell]:
-        """Return the cells that a "yes" depends on, and that may be another answer later."""
-        cells = [self.cell(name, device) for name in (*needs_of(op).names, *features)]
-        return [cell for cell in cells if cell.support is Support.CONDITIONAL]
+        for answer in answers:
+            if not answer:
+                return answer
+        ways = [_way(name, kind, part.how) for name, part in zip(needs.names, parts, strict=True)]
+        return Answer(True, how=_slowest(ways))
 
     def for_group(self, size: int | None, hosts: int | None, devices: Iterable[str] = ()) -> Answer:
         """Answer whether it makes groups of this size on so many hosts, as far as given, that serve these devices."""
@@ -357,7 +385,10 @@ class Capabilities:
     def digest(self) -> str:
         """Return what is the same for tables that declare the same, whatever holds on this machine."""
         table = [
-            (device, name, cell.support.value, sorted(cell.dtypes), _sorted(cell.reduce_ops) if name in REDUCING else 0)
+            (
+                *(device, name, cell.support.value, sorted(cell.dtypes), sorted(cell.only_if)),
+                _sorted(cell.reduce_ops) if name in REDUCING else 0,
+            )
             for device, declared in sorted(self.devices.items())
             if not declared.here_only
             for name, cell in sorted({**declared.ops, **declared.features}.items())
@@ -366,6 +397,8 @@ class Capabilities:
 
     def usable_devices(self) -> list[str]:
         """Return the kinds of devices whose arrays some operation takes on this machine."""
+        from rankwise.backends.plain_tables import Memo
+
         usable = Memo()
         return [
             device
@@ -375,28 +408,16 @@ class Capabilities:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole table as plain data, with what holds on this machine."""
-        hindrance, here = Memo(), self.here()
-        return {
-            device: {
-                "ops": {op: _plain(self, op, device, hindrance, here) for op in OPS},
-                "features": {name: _plain(self, name, device, hindrance, here) for name in FEATURES},
-                **{name: _steps(getattr(self, name)) for name in ("sizes", "hosts")},
-            }
-            for device in self.devices
-        }
+        from rankwise.backends.plain_tables import plain_table
+
+        return plain_table(self)
 
     @classmethod
     def from_dict(cls, backend: str, plain: Mapping[str, Any], here: Availability | None = None) -> Capabilities:
         """Make a table of what `to_dict` has returned, perhaps in another process; its conditions stay as they were."""
-        devices = {
-            device: Device(
-                *({name: Cell.from_dict(cell) for name, cell in cells[kind].items()} for kind in ("ops", "features"))
-            )
-            for device, cells in plain.items()
-        }
-        first: Mapping[str, Any] = next(iter(plain.values()), {})
-        sizes, hosts = (range(*first.get(name, _steps(ANY_SIZE))) for name in ("sizes", "hosts"))
-        return cls(backend, devices, sizes, hosts, _here if here is None else lambda: here)
+        from rankwise.backends.plain_tables import table_of
+
+        return table_of(backend, plain, here)
 
     def _answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
         here = self.here()
@@ -413,21 +434,37 @@ class Capabilities:
             return self._serves_not(device)
         cell = self.cell(op, device)
         if hindrance := cell.hindrance():
-            return Answer(False, _why_not(cell), hindrance)
+            return Answer(False, why_refused(cell), hindrance)
         if op not in REDUCING:
-            if dtype is None or dtype in cell.dtypes or op == "barrier":
+            if op == "barrier" or cell.takes(dtype, None):
                 return _yes(cell)
-            return Answer(False, Why.DTYPE, _limit(op, cell, _in_order(cell.dtypes)))
+            return _no_dtype(op, dtype, cell, cell.taken())
         if cell.reduces(dtype, reduce_op):
             return _yes(cell)
         if not cell.reduces(None, reduce_op):
             return Answer(False, Why.REDUCE_OP, _limit(op, cell, [r for r in cell.reduce_ops if cell.takes(None, r)]))
         named = op if reduce_op is None else f"{op}({reduce_op})"
-        return Answer(False, Why.DTYPE, _limit(named, cell, _in_order(cell.reduced(reduce_op))))
+        return _no_dtype(named, dtype, cell, cell.reduced(reduce_op))
+
+
+def _no_dtype(what: str, dtype: str | None, cell: Cell, dtypes: frozenset[str]) -> Answer:
+    if lacking := cell.lacks(dtype):
+        return Answer(False, Why.CONDITION, f"{what} of {dtype}: {lacking}")
+    return Answer(False, Why.DTYPE, _limit(what, cell, in_order(dtypes)))
 
 
 def _yes(cell: Cell) -> Answer:
     return Answer(True, how=cell.how if cell.support is Support.CONDITIONAL else cell.support)
+
+
+def _way(op: str, device: str, how: Support | None) -> Support | None:
+    """Return how an operation is done there: what the core derives goes by way of the host unless a device computes."""
+    if how is not Support.DERIVED or op not in COLLECTIVES or op == "barrier":
+        return how
+    with suppress(PluginError):
+        kind = device_kind_named(device)
+        return Support.STAGED if kind is not None and not kind.computes else how
+    return how
 
 
 def _slowest(ways: Iterable[Support | None]) -> Support | None:
@@ -444,65 +481,22 @@ def counted(numbers: range, what: str) -> str:
     return f"{listed} {what}{'s' * (listed != '1')}"
 
 
-def _steps(numbers: range) -> list[int]:
-    return [numbers.start, numbers.stop, numbers.step]
-
-
 def _sorted(reduce_ops: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
     return [(name, sorted(dtypes)) for name, dtypes in sorted(reduce_ops.items())]
 
 
-class Memo:
-    """Asks each condition once, as many cells share theirs; called with a cell, it returns `cell.hindrance()`."""
-
-    def __init__(self) -> None:
-        self._asked: dict[tuple[int, Support, str], str] = {}
-
-    def __call__(self, cell: Cell) -> str:
-        key = (id(cell.holds), cell.support, cell.reason)
-        if key not in self._asked:
-            self._asked[key] = cell.hindrance()
-        return self._asked[key]
-
-
-def _why_not(cell: Cell) -> Why:
+def why_refused(cell: Cell) -> Why:
+    """Return what a cell that cannot be used here is due to."""
     if cell.support is Support.CONDITIONAL:
         return Why.CONDITION
     return Why.REFUSED if cell.reason else Why.UNDECLARED
 
 
-def _in_order(dtypes: frozenset[str]) -> list[str]:
+def in_order(dtypes: frozenset[str]) -> list[str]:
+    """Return names of dtypes in the order of the tables."""
     return [dtype for dtype in DTYPES if dtype in dtypes]
 
 
 def _limit(what: str, cell: Cell, taken: Iterable[str]) -> str:
     text = f"{what} takes {', '.join(taken) or 'nothing'}"
     return f"{text} ({cell.reason})" if cell.reason else text
-
-
-def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: Availability) -> dict[str, Any]:
-    cell = table.cell(name, device)
-    plain: dict[str, Any] = {"support": cell.support.value}
-    if cell.reason:
-        plain["reason"] = cell.reason
-    if cell.support is Support.CONDITIONAL and cell.how is not Support.NATIVE:
-        plain["how"] = cell.how.value
-    because = hindrance(cell)
-    plain["usable"] = bool(here) and not because
-    if not plain["usable"]:
-        plain["why"] = (_why_not(cell) if because else Why.UNAVAILABLE).value
-        if (because or here.reason) != cell.reason:
-            plain["because"] = because or here.reason
-    if cell.support is Support.NO or name in FEATURES or name == "barrier":
-        return plain
-    if name in REDUCING:
-        plain["reduce_ops"] = {
-            each: [d for d in DTYPES if cell.takes(d, each)] for each in cell.reduce_ops if cell.takes(None, each)
-        }
-    else:
-        plain["dtypes"] = [d for d in DTYPES if d in cell.dtypes]
-    return plain
-
-
-def _does() -> bool:
-    return True

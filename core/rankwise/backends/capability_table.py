@@ -15,12 +15,13 @@ from rankwise.backends.capability import (
     Answer,
     Capabilities,
     Cell,
+    Condition,
     Device,
-    Memo,
     Support,
     Why,
     counted,
 )
+from rankwise.backends.plain_tables import Memo
 from rankwise.backends.registry import registry
 from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, needs_of, operation, reduce_op_name
 from rankwise.basics.arguments import require
@@ -199,7 +200,7 @@ class CapabilityTable:
                 "usable": cell["usable"],
                 "why": cell.get("why", ""),
                 "reason": cell.get("because", cell.get("reason", "")),
-                "dtypes": tuple(dtypes),
+                "dtypes": tuple(dtype for dtype in dtypes if dtype not in cell.get("lacks", ())),
             }
             for backend, devices in self.to_dict().items()
             for device, cells in devices.items()
@@ -281,8 +282,9 @@ class CapabilityTable:
                 notes.append(f"{table.backend} {device}, dtypes of {names}: {dtypes}")
             reduced = table.cell("all_reduce", device)
             if "all_reduce" in ops and _offered(reduced):
-                takes = {name: _reduced(reduced, name) for name in reduced.reduce_ops if reduced.takes(None, name)}
+                takes = {name: _reduced(reduced, name) for name in reduced.reduce_ops if reduced.declares(None, name)}
                 notes += [f"{table.backend} {device}, {names} of: {dtypes}" for names, dtypes in _grouped(takes)]
+            notes += [f"{table.backend} {device}, {names}: {needs}" for names, needs in _grouped(_needed(ops))]
         return notes
 
 
@@ -315,9 +317,9 @@ def capabilities(backend: str | None = None) -> CapabilityTable:
         return CapabilityTable([registry.get(backend.lower()).capabilities] if backend else list(registry.tables()))
 
 
-#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and on which cells
-#: a "yes" depends, which is None for a "no".
-_found: dict[Any, tuple[object, float, list[Cell] | None]] = {}
+#: What `supports` has found out: the registry's generation, until when a "no" of all backends holds, and on what a
+#: "yes" depends, which is None for a "no".
+_found: dict[Any, tuple[object, float, list[Condition] | None]] = {}
 _MOST_FOUND = 4096
 #: After so long a question about no backend in particular notices one that was installed meanwhile.
 _NO_HOLDS_S = 1.0
@@ -378,7 +380,7 @@ def _remembered(*asked: Any) -> bool:
         if depends is None:
             if asked[4] is not None or monotonic() < until:
                 return False
-        elif not depends or all(cell.usable for cell in depends):
+        elif not depends or not any(condition.hindrance() for condition in depends):
             return True
     before = registry.generation
     depends, lasts = _supported(*asked)
@@ -398,7 +400,7 @@ def _supported(
     features: Iterable[str],
     size: int | None,
     hosts: int | None,
-) -> tuple[list[Cell] | None, bool]:
+) -> tuple[list[Condition] | None, bool]:
     """Return the conditions of the first backend that would accept a call, and whether that lasts."""
     require(backend=backend, features=features)
     _understood(op, dtype, reduce_op)
@@ -407,9 +409,19 @@ def _supported(
     for table in registry.tables() if backend is None else [registry.get(backend.lower()).capabilities]:
         answer = table.ask(op, kind, dtype, reduce_op, features=features, size=size, hosts=hosts)
         if answer:
-            return table.conditions(op, device_kind(kind, table.devices), features), True
+            return _conditions(table, op, device_kind(kind, table.devices), dtype_word(dtype), features), True
         lasts = lasts and answer.why is not Why.CONDITION
     return None, lasts
+
+
+def _conditions(
+    table: Capabilities, op: str, device: str, dtype: str | None, features: Iterable[str]
+) -> list[Condition]:
+    """Return what a "yes" depends on that may be otherwise later."""
+    needs = needs_of(op)
+    cells = [table.cell(name, device) for name in (*needs.names, *features)]
+    found = [Condition(cell.reason, cell.holds) for cell in cells if cell.support is Support.CONDITIONAL]
+    return [*found, *filter(None, (cell.only_if.get(needs.dtype or dtype or "") for cell in cells))]
 
 
 def _understood(op: str, dtype: Any, reduce_op: Any) -> None:
@@ -442,7 +454,16 @@ def _moved(cell: Cell) -> str:
 
 
 def _reduced(cell: Cell, name: str) -> str:
-    return _listed(frozenset(d for d in DTYPES if cell.takes(d, name)))
+    return _listed(frozenset(d for d in DTYPES if cell.declares(d, name)))
+
+
+def _needed(ops: dict[str, Cell]) -> dict[str, str]:
+    """Return what each dtype depends on that some operations do not take everywhere."""
+    needing: dict[tuple[str, str], list[str]] = {}
+    for op, cell in ops.items():
+        for dtype, condition in cell.only_if.items():
+            needing.setdefault((dtype, condition.reason), []).append(op)
+    return {dtype: f"{reason} ({', '.join(names)})" for (dtype, reason), names in needing.items()}
 
 
 def _listed(dtypes: frozenset[str]) -> str:

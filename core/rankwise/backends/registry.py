@@ -138,12 +138,17 @@ class Registry:
             return error
         return None
 
-    def availability(self, name: str) -> Availability:
-        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again."""
+    def availability(self, name: str, timeout_s: float | None = None) -> Availability:
+        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again.
+
+        Args:
+            name: The backend.
+            timeout_s: How long it may look, if not as long as usual.
+        """
         name = str(name)
         if not self._answers.get(name):
             self._answers.pop(name, None)
-        return self._here(name)
+        return self._here(name, timeout_s)
 
     def load(self, name: str) -> None:
         """Have a backend import what it makes communicators with; an error shows when it makes one."""
@@ -241,12 +246,13 @@ class Registry:
         owners = [owner for found, _, owner in entry_points.declared_by(discovery.ENTRY_POINT_GROUP) if found == name]
         return owners[0] if len(owners) == 1 and _setting(name) not in os.environ else self.provider(name)
 
-    def _here(self, name: str) -> Availability:
+    def _here(self, name: str, timeout_s: float | None = None) -> Availability:
         """Return what a backend has answered, or ask it."""
-        answer = self._answers.get(name)
-        return self._ask(name) if answer is None else answer
+        if (answer := self._answers.get(name)) is not None:
+            return answer
+        return self._ask(name, _ANSWER_S if timeout_s is None else min(timeout_s, _ANSWER_S))
 
-    def _ask(self, name: str) -> Availability:
+    def _ask(self, name: str, timeout_s: float) -> Availability:
         with self._asking.setdefault(name, threading.RLock()), held:
             if (kept := self._answers.get(name)) is not None:
                 return kept  # another thread has asked meanwhile
@@ -254,7 +260,7 @@ class Registry:
                 return Availability(False, str(problem), problem.remedy)
             from rankwise.backends.validation import checked_availability
 
-            probe, within = self.get(name).availability, Deadline(_ANSWER_S)
+            probe, within = self.get(name).availability, Deadline(timeout_s)
             try:
                 answer = run_plugin(
                     "its availability check failed",

@@ -62,7 +62,7 @@ def require(
         what += f" of {name}"
     elsewhere = _elsewhere(table.backend, others(), lambda other: other._declared_answer(op, device, name, reduction))
     hint = "; averages of integers are no integers: reduce with SUM, and divide" if _rounds(reduction, name) else ""
-    raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell)}; {elsewhere(op)}{hint}")
+    raise UnsupportedOperationError(f"{_refusal(table.backend, what, device, cell, name)}; {elsewhere(op)}{hint}")
 
 
 def require_feature(table: Capabilities, feature: str, device: str, op: str, others: Callable[[], Others]) -> None:
@@ -105,8 +105,8 @@ def _rounds(reduction: str | None, dtype: str | None) -> bool:
     return reduction == "AVG" and dtype in REDUCTIONS["BAND"]
 
 
-def _refusal(backend: str, what: str, device: str, cell: Cell) -> str:
-    because = cell.hindrance() if cell.support is Support.CONDITIONAL else cell.reason
+def _refusal(backend: str, what: str, device: str, cell: Cell, dtype: str | None = None) -> str:
+    because = cell.lacks(dtype) or (cell.hindrance() if cell.support is Support.CONDITIONAL else cell.reason)
     return f"backend {backend!r} does not do {what} on {device}{f': {because}' if because else ''}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
-from rankwise.backends.capability import Availability, Capabilities, Cell, Device, Support
+from rankwise.backends.capability import Availability, Capabilities, Cell, Condition, Device, Support
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
@@ -176,7 +176,19 @@ def _cell(where: str, cell: Any) -> Cell:
         {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
         cell.holds,
         _way(f"{where}.how", cell.how),
+        {d: _condition(f"{where}.only_if[{d!r}]", d, c) for d, c in _mapping(f"{where}.only_if", cell.only_if).items()},
     )
+
+
+def _condition(where: str, dtype: Any, condition: Any) -> Condition:
+    if dtype not in EVERY_DTYPE:
+        raise PluginFault(f"{where} is of no dtype; {nearest(str(dtype), sorted(EVERY_DTYPE))}")
+    of_kind(where, condition, Condition)
+    reason = one_line(text_of(f"{where}.reason", condition.reason))
+    if not reason:
+        raise PluginFault(f"{where}.reason is empty; a condition says what it depends on")
+    _callable(f"{where}.holds", condition.holds)
+    return Condition(reason, condition.holds)
 
 
 def _way(where: str, how: Any) -> Support:
@@ -189,10 +201,10 @@ def _dtypes(where: str, names: Any) -> frozenset[str]:
     if not isinstance(names, Set):
         is_what = with_article(type(names).__name__)
         raise PluginFault(f"{where} is {is_what}, but must be a frozenset of names of dtypes")
-    for name in names:
-        if name not in EVERY_DTYPE:
-            raise PluginFault(f"{where} has {name!r}; {nearest(str(name), sorted(EVERY_DTYPE))}")
-    return frozenset(names)
+    found = frozenset(names)
+    for name in found - EVERY_DTYPE:
+        raise PluginFault(f"{where} has {name!r}; {nearest(str(name), sorted(EVERY_DTYPE))}")
+    return found
 
 
 def _mapping(where: str, value: Any) -> Mapping[Any, Any]:

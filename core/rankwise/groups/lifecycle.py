@@ -116,7 +116,7 @@ def init_process_group(
             raise ValueError("init_process_group: give init_method or store, not both")
         timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
         deadline = Deadline(timeout_s)
-        config = usable(backend)
+        config = usable(backend, timeout_s)
         index = device_index(device_id)
 
         def plan() -> Plan:
@@ -266,15 +266,15 @@ def leave_everything() -> None:
         raise errors[0]
 
 
-def usable(backend: str | None) -> BackendConfig:
+def usable(backend: str | None, timeout_s: float) -> BackendConfig:
     """Return what a program has asked for; if that cannot run here, one that refuses when the ranks meet.
 
-    Then the others are told too.
+    Then the others are told too, so that each backend must have said whether it can in half of the time.
     """
     try:
         config = BackendConfig(backend)
         for name in config.backends():
-            answer = registry.availability(name)
+            answer = registry.availability(name, timeout_s / 2)
             if not answer:
                 remedy = f"; {answer.remedy}" if answer.remedy else ""
                 raise BackendUnavailableError(f"backend {name!r} cannot run here: {answer.reason}{remedy}")

@@ -43,7 +43,7 @@ def create(asked: GroupRequest) -> ProcessGroup:
     timeout_s = DEFAULT_TIMEOUT_S if asked.timeout is None else seconds(asked.timeout)
     deadline = Deadline(timeout_s)
     ranks = _checked(asked)
-    config = usable(asked.backend)
+    config = usable(asked.backend, timeout_s)
     index = device_index(asked.device_id)
     home = current()
     world = World(home=home)
@@ -76,7 +76,7 @@ def _with_parent(asked: GroupRequest, parent: ProcessGroup) -> ProcessGroup:
     if not set(ranks) <= set(parent.ranks) or ranks[asked.rank] != parent.global_rank:
         raise ValueError(f"{what}: its members {list(ranks)} must be this rank and others of {parent!r}")
     timeout_s = parent.timeout_s if asked.timeout is None else seconds(asked.timeout)
-    config = parent.config if asked.backend is None else usable(asked.backend)
+    config = parent.config if asked.backend is None else usable(asked.backend, timeout_s)
     count = world.named_groups_made[asked.name] = world.named_groups_made.get(asked.name, 0) + 1
     store = None if world.store is None else PrefixStore(f"named/{asked.name}-{count}", world.store)
     plan = Plan(

@@ -102,7 +102,7 @@ def _new_group(
     """Make a group in the world of a first group; see `new_group`."""
     world = default.world
     timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    config = default.config if backend is None else usable(backend)
+    config = default.config if backend is None else usable(backend, timeout_s)
     # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
     name = _local_name(world, listed) if local else _shared_name(world)
     plan = _plan(default, name, listed, config, timeout_s, description, options)
@@ -172,7 +172,7 @@ def split_group(
             return None
         listed = tuple(parent.ranks[rank] for rank in mine)
         timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
-        config = parent.config if backend is None else usable(backend)
+        config = parent.config if backend is None else usable(backend, timeout_s)
         with held:
             plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
             made.append(make_group(parent.world, plan, Deadline(timeout_s)))

@@ -176,7 +176,7 @@ def answer(order: Mapping[str, Any]) -> None:
 
 # In the user's cache directory: plain data, which is read only if nobody but this user can have written it
 #
-# Many cells are alike, in one table and in several: each is written once.
+# Many cells are alike, in one table and in several: each is written once, and so is what the cells of a table are of.
 
 
 def _place() -> Path | None:
@@ -209,25 +209,26 @@ def _kept() -> dict[str, _Answer]:
                 return {}
             found = json.load(file)
         cells = [Cell.from_dict(cell) for cell in found["cells"]]
-        return {name: _read(name, cells, *told) for name, told in found["answers"].items()}
+        return {name: _read(name, found["headings"], cells, *told) for name, told in found["answers"].items()}
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return {}
 
 
 def _read(
     name: str,
+    headings: Sequence[Sequence[str]],
     cells: Sequence[Cell],
     owner: str,
     asked: float,
     here: Sequence[Any],
     groups: Sequence[Sequence[int]],
-    devices: Mapping[str, Sequence[Mapping[str, int]]],
+    devices: Mapping[str, Sequence[Sequence[int]]],
 ) -> _Answer:
     if not devices:
         return _Answer(str(owner), float(asked), None)
     read = {
-        device: Device(*({op: cells[number] for op, number in kind.items()} for kind in kinds))
-        for device, kinds in devices.items()
+        device: Device(*[dict(zip(headings[of], [cells[n] for n in row], strict=True)) for of, *row in rows])
+        for device, rows in devices.items()
     }
     sizes, hosts = (range(*numbers) for numbers in groups)
     available = Availability(*here)
@@ -238,9 +239,11 @@ def _keep(answers: Mapping[str, _Answer]) -> None:
     """Keep answers for other programs; of several that do so at the same time the last one is heard."""
     if (place := _place()) is None:
         return
-    numbers: dict[str, int] = {}
-    told = {name: _written(answer, numbers) for name, answer in answers.items()}
-    text = f'{{"cells": [{", ".join(numbers)}], "answers": {json.dumps(told)}}}'
+    headings: dict[str, int] = {}
+    cells: dict[str, int] = {}
+    told = {name: _written(answer, headings, cells) for name, answer in answers.items()}
+    lists = f'"headings": [{", ".join(headings)}], "cells": [{", ".join(cells)}]'
+    text = f'{{{lists}, "answers": {json.dumps(told, separators=(",", ":"))}}}'
     with suppress(OSError):
         handle, path = tempfile.mkstemp(dir=place.parent)  # for this user alone
         try:
@@ -252,15 +255,19 @@ def _keep(answers: Mapping[str, _Answer]) -> None:
             raise
 
 
-def _written(answer: _Answer, numbers: dict[str, int]) -> tuple[Any, ...]:
-    """Return an answer as plain data, with the number of each cell; those that are new get the next ones."""
+def _written(answer: _Answer, headings: dict[str, int], cells: dict[str, int]) -> tuple[Any, ...]:
+    """Return an answer as plain data, with the numbers of headings and cells; those that are new get the next ones."""
     if answer.table is None:
         return answer.owner, answer.asked, (), (), {}
     devices, groups = {}, []
     for device, plain in (answer.plain or answer.table.to_dict()).items():
         groups = [plain[name] for name in ("sizes", "hosts")]
         devices[device] = [
-            {op: numbers.setdefault(json.dumps(cell), len(numbers)) for op, cell in plain[kind].items()}
+            [_number(headings, list(plain[kind])), *[_number(cells, cell) for cell in plain[kind].values()]]
             for kind in ("ops", "features")
         ]
     return answer.owner, answer.asked, answer.table.here(), groups, devices
+
+
+def _number(numbers: dict[str, int], plain: Any) -> int:
+    return numbers.setdefault(json.dumps(plain), len(numbers))

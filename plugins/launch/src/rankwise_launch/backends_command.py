@@ -158,9 +158,13 @@ def _takes(cell: Cell, op: str) -> list[str]:
     if cell.support is Support.NO or op in FEATURES or op == "barrier":
         return []
     if op not in ("all_reduce", "reduce", "reduce_scatter"):
-        return [f"dtypes: {' '.join(d for d in DTYPES if d in cell.dtypes)}"]
+        return [f"dtypes: {' '.join(d for d in DTYPES if d in cell.taken())}", *_lacks(cell)]
     by_dtypes: dict[str, list[str]] = {}
     for name in cell.reduce_ops:
         if cell.takes(None, name):
             by_dtypes.setdefault(" ".join(d for d in DTYPES if cell.takes(d, name)), []).append(name)
-    return [f"{', '.join(names)}: {dtypes}" for dtypes, names in by_dtypes.items()]
+    return [*(f"{', '.join(names)}: {dtypes}" for dtypes, names in by_dtypes.items()), *_lacks(cell)]
+
+
+def _lacks(cell: Cell) -> list[str]:
+    return [f"not {dtype}: {lacks}" for dtype in cell.only_if if (lacks := cell.lacks(dtype))]

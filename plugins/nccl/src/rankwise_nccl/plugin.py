@@ -14,7 +14,8 @@ from rankwise.backends import (
     native,
     no,
 )
-from rankwise_nccl.library.datatypes import REDUCTIONS
+from rankwise_nccl.library.datatypes import FLOAT8, REDUCTIONS
+from rankwise_nccl.library.float8 import FLOAT8_CONDITION
 
 if TYPE_CHECKING:
     from rankwise.backends import Communicator, Context
@@ -24,10 +25,7 @@ __all__ = ["rankwise_backend"]
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _MOVING = (*POINT_TO_POINT, "broadcast", "all_gather", "gather", "scatter", "all_to_all", "barrier")
 
-_TYPES = (
-    "NCCL's own types, and bool as bytes; complex numbers as pairs of reals; "
-    "float8 needs NCCL 2.24 and a GPU of compute capability 9.0"
-)
+_TYPES = "NCCL's own types, and bool as bytes; complex numbers as pairs of reals"
 _ABORT = "the communicators are aborted, which is the end of the group; the peers are told through the store"
 _TIMEOUT = "a time-out aborts the group's communicators, as NCCL cannot withdraw one operation"
 
@@ -60,7 +58,8 @@ def _create(context: Context) -> Communicator:
 @hookimpl
 def rankwise_backend() -> BackendSpec:
     """Return the declaration of the backend `nccl`."""
-    ops = {**native(*_MOVING), **native(*_REDUCING, reason=_TYPES, reduce_ops=REDUCTIONS)}
+    only_if = dict.fromkeys(sorted(FLOAT8), FLOAT8_CONDITION)
+    ops = {**native(*_MOVING), **native(*_REDUCING, reason=_TYPES, reduce_ops=REDUCTIONS, only_if=only_if)}
     return BackendSpec(
         name="nccl",
         api_version=1,

@@ -63,6 +63,20 @@ def test_it_is_what_it_declares():
     assert conformance("NAME", extra_args=["-q"]) == 0
 '''
 
+_PROGRAM = '''\
+"""Ranks add up arrays over NAME."""
+
+import numpy as np
+
+import rankwise as dist
+
+dist.init_process_group("NAME")
+array = np.full(3, dist.get_rank() + 1.0)
+dist.all_reduce(array)
+print(array)
+dist.destroy_process_group()
+'''
+
 _README = """\
 # rankwise-NAME
 
@@ -70,6 +84,7 @@ The backend `NAME` of [rankwise](https://pypi.org/project/rankwise/).
 
 ```bash
 pip install -e '.[test]'
+rankwise run -n 2 program.py          # an all_reduce over it
 rankwise conformance NAME --fast      # while you write it
 rankwise conformance NAME             # before you publish it
 ```
@@ -95,7 +110,10 @@ def run(options: argparse.Namespace) -> int:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    print(f"{folder} has a backend {name!r}; next:\n  pip install -e {folder}\n  rankwise conformance {name} --fast")
+    print(
+        f"{folder} has a backend {name!r}; next:\n  pip install -e {folder}\n"
+        f"  rankwise run -n 2 {folder / 'program.py'}\n  rankwise conformance {name} --fast"
+    )
     return 0
 
 
@@ -118,7 +136,7 @@ def _full(name: str) -> dict[str, str]:
 
 
 def _project(name: str, project: str = _PROJECT, readme: str = _README) -> dict[str, str]:
-    files = {"pyproject.toml": project, "README.md": readme, "tests/test_conformance.py": _TEST}
+    files = {"pyproject.toml": project, "README.md": readme, "program.py": _PROGRAM, "tests/test_conformance.py": _TEST}
     return {path: text.replace("NAME", name) for path, text in files.items()}
 
 

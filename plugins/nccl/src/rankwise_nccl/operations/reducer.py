@@ -11,12 +11,10 @@ from rankwise.backends import Array, ReduceOp, dtype_name
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.library.datatypes import FLOAT8, reduction
+from rankwise_nccl.library.float8 import has_float8
 from rankwise_nccl.library.premul import premultiplied
 
 __all__ = ["Reducer"]
-
-#: What float8 needs: this version of NCCL, and this compute capability as CuPy writes it.
-_FLOAT8_NCCL, _FLOAT8_GPU = 22400, 90
 
 
 class Reducer:
@@ -56,10 +54,10 @@ def _scalar(factor: Any) -> Any:
 
 
 def _require_float8(api: Api, array: Array) -> None:
-    version = api.nccl.get_version()
-    capability = int(api.cuda.Device(array.device.id).compute_capability)
-    if version < _FLOAT8_NCCL or capability < _FLOAT8_GPU:
+    """Raise unless the array's own GPU does it; the table tells of the current one."""
+    version, capability = api.nccl.get_version(), api.cuda.Device(array.device.id).compute_capability
+    if not has_float8(version, capability):
         raise UnsupportedOperationError(
             f"NCCL reduces {array.dtype} from version 2.24 on and on GPUs of compute capability 9.0 or newer; "
-            f"here are version code {version} and capability {capability / 10:.1f}"
+            f"here are version code {version} and capability {int(capability) / 10:.1f}"
         )

@@ -42,8 +42,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
 FAST_S, FAST_WALL_S = 60.0, 300.0
 #: The exit status of a run that had no time to try a promise at all.
 NOT_TRIED = 6
-#: How many tests of each module come in a round of a fast run.
-_ROUND = 4
+#: How many tests of each module come in a round of a fast run; cells take little time, and each operation is to come.
+_ROUND, _ROUNDS = 4, {"test_cells": 40}
 #: How long a test may take in a fast run.
 FAST_PATIENCE_S = 20.0
 #: What its end needs.
@@ -86,7 +86,7 @@ def order(modules: Iterable[str], fast: bool) -> list[tuple[int, int]]:
     found = []
     for module in modules:
         number = seen[module] = seen.get(module, -1) + 1
-        found.append((number // _ROUND if fast else 0, places.get(module, len(places))))
+        found.append((number // _ROUNDS.get(module, _ROUND) if fast else 0, places.get(module, len(places))))
     return found
 
 
