@@ -106,6 +106,7 @@ def _part(hosts: Hosts) -> dict[str, Any]:
             "RANKWISE_SECRET_FILE": file.name,
             "RANKWISE_HEARTBEAT_S": "0.2",
             "RANKWISE_HEARTBEAT_LIMIT_S": str(limit_s),
+            "RANKWISE_OUTAGE_LIMIT_S": str(limit_s),
         }
         with Job(2, program, "tcp", env, begin=begin) as job:
             ready = job.wait_for("ready")

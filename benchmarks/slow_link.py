@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import heapq
+import itertools
 import os
 import random
 import selectors
 import struct
 import sys
 import time
-from collections import deque
+from collections.abc import Callable, Iterable
 
-__all__ = ["main"]
+__all__ = ["Passed", "hand_on", "main"]
+
+#: After how many seconds which packet goes on, or back to where it came from.
+Passed = tuple[float, bytes, bool]
 
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 0x0001, 0x1000
@@ -26,23 +31,42 @@ _PACKET_NBYTES = 65536
 
 
 def main(namespaces: list[str], delay_s: float, loss: float) -> None:
-    """Hand packets on for ever."""
-    ends = [_interface(name) for name in namespaces]
+    """Delay each packet, and lose some."""
     dice = random.Random(1)
-    under_way: deque[tuple[float, int, bytes]] = deque()
+    hand_on(namespaces, lambda packet: [(delay_s, packet, False)] if dice.random() >= loss else [])
+
+
+def hand_on(
+    namespaces: list[str], pass_on: Callable[[bytes], Iterable[Passed]], heard: Callable[[str], object] | None = None
+) -> None:
+    """Hand packets on for ever.
+
+    Args:
+        namespaces: Whose packets.
+        pass_on: Returns what becomes of a packet: after how long what is handed on, or sent back.
+        heard: Told each line that is written to this process; it ends with them.
+    """
+    ends = [_interface(name) for name in namespaces]
+    under_way: list[tuple[float, int, int, bytes]] = []
+    numbers = itertools.count()
     selector = selectors.DefaultSelector()
     for end, other in zip(ends, reversed(ends), strict=True):
         os.set_blocking(end, False)
         selector.register(end, selectors.EVENT_READ, other)
+    if heard is not None:
+        selector.register(sys.stdin, selectors.EVENT_READ)
     print("ready", flush=True)
     while True:
         timeout = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
         for key, _ in selector.select(timeout):
-            packet = os.read(key.fd, _PACKET_NBYTES)
-            if dice.random() >= loss:
-                under_way.append((time.monotonic() + delay_s, key.data, packet))
+            if heard is not None and key.fileobj is sys.stdin:
+                heard(sys.stdin.readline())
+                continue
+            for delay_s, packet, goes_back in pass_on(os.read(key.fd, _PACKET_NBYTES)):
+                to = key.fd if goes_back else key.data
+                heapq.heappush(under_way, (time.monotonic() + delay_s, next(numbers), to, packet))
         while under_way and under_way[0][0] <= time.monotonic():
-            _, end, packet = under_way.popleft()
+            _, _, end, packet = heapq.heappop(under_way)
             try:
                 os.write(end, packet)
             except OSError:

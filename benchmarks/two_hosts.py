@@ -50,10 +50,14 @@ class Hosts:
         count: How many hosts there are; two are joined directly.
         delay_ms: How long every packet takes, in each direction, between two hosts.
         loss_percent: How many of them are lost.
+        middle: The program through which all packets of two hosts pass, as `slow_link.py` has it.
     """
 
-    def __init__(self, count: int = 2, delay_ms: float = 0, loss_percent: float = 0) -> None:
+    def __init__(
+        self, count: int = 2, delay_ms: float = 0, loss_percent: float = 0, middle: Path | None = None
+    ) -> None:
         self._slow = [str(delay_ms), str(loss_percent)] if delay_ms or loss_percent else []
+        self._middle = middle
         self._relay: subprocess.Popen[str] | None = None
         key = uuid.uuid4().hex[:6]
         self.names = [f"rw{key}{index}" for index in range(count)]
@@ -95,6 +99,19 @@ class Hosts:
         """Cut a host off from the others."""
         _do(*self.command(host, "ip", "link", "set", "eth0", "down"))
 
+    def join(self, host: int) -> None:
+        """Let a host that was cut off reach the others again."""
+        _do(*self.command(host, "ip", "link", "set", "eth0", "up"))
+
+    def tell_middle(self, word: str) -> None:
+        """Tell the program in the middle what to do from now on, and wait until it has heard."""
+        assert self._relay is not None
+        assert self._relay.stdin is not None
+        assert self._relay.stdout is not None
+        self._relay.stdin.write(f"{word}\n")
+        self._relay.stdin.flush()
+        self._relay.stdout.readline()
+
     def close(self) -> None:
         """Take everything away; the interfaces go with their namespaces."""
         if self._relay is not None:
@@ -106,11 +123,12 @@ class Hosts:
     def _build(self) -> None:
         for name in self.names:
             _do("ip", "netns", "add", name)
-        if self._slow and not has_netem():
-            relay = [sys.executable, str(Path(__file__).with_name("slow_link.py")), *self.names, *self._slow]
-            self._relay = subprocess.Popen(relay, stdout=subprocess.PIPE, text=True)
+        if self._middle is not None or (self._slow and not has_netem()):
+            program = self._middle or Path(__file__).with_name("slow_link.py")
+            relay = [sys.executable, str(program), *self.names, *self._slow]
+            self._relay = subprocess.Popen(relay, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             if self._relay.stdout is None or not self._relay.stdout.readline():
-                raise RuntimeError("the slow link did not come up")
+                raise RuntimeError("the program between the hosts did not come up")
         elif len(self.names) == 2:
             first, second = self.names
             _do(*f"ip -n {first} link add eth0 type veth peer name eth0 netns {second}".split())

@@ -11,6 +11,7 @@
         ├── DistTimeoutError            a deadline passed (also a TimeoutError)
         ├── RendezvousError             the ranks that met do not form one world
         ├── PeerDiedError               another rank is gone: rank, host, cause
+        │   └── PeerUnreachableError    ... or may live, but nothing is heard of it
         ├── CollectiveMismatchError     the ranks did not all make the same call
         ├── GroupAbortedError           the group was aborted; its calls fail immediately
         ├── BackendNotFoundError        no such backend is installed (also a ValueError)
@@ -42,6 +43,7 @@ __all__ = [
     "ForkedProcessError",
     "GroupAbortedError",
     "PeerDiedError",
+    "PeerUnreachableError",
     "PluginError",
     "ProcessException",
     "ProcessExitedException",
@@ -69,9 +71,11 @@ class DistNetworkError(DistError):
 
     Attributes:
         rank: The global rank at the other end, if it is a rank; that rank need not have died.
+        is_silent: Whether nothing was answered any more, rather than the connection ended or refused.
     """
 
     rank: int | None = None
+    is_silent: bool = False
 
 
 class ProtocolError(DistNetworkError):
@@ -126,6 +130,16 @@ class PeerDiedError(DistError):
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host} is gone: {self.cause}"
+
+
+class PeerUnreachableError(PeerDiedError):
+    """Another rank of the group has been out of reach for too long; whether it lives, nobody here knows.
+
+    What goes on without a rank that has died goes on without this one in the same way.
+    """
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host} is unreachable: {self.cause}"
 
 
 class CollectiveMismatchError(DistError):

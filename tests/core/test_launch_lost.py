@@ -25,7 +25,7 @@ NODES = (0, 1, 2)
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path, TIMEOUT_S)
-    made.environment["RANKWISE_HEARTBEAT_LIMIT_S"] = str(LEEWAY_S)
+    made.environment["RANKWISE_OUTAGE_LIMIT_S"] = made.environment["RANKWISE_HEARTBEAT_LIMIT_S"] = str(LEEWAY_S)
     yield made
     made.end()
 

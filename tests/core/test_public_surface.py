@@ -51,6 +51,7 @@ ERRORS = {
     "QueueEmptyError": dist.DistStoreError,
     "DistTimeoutError": TimeoutError,
     "PeerDiedError": dist.DistError,
+    "PeerUnreachableError": dist.PeerDiedError,
     "CollectiveMismatchError": dist.DistError,
     "GroupAbortedError": dist.DistError,
     "BackendNotFoundError": ValueError,
@@ -131,3 +132,5 @@ def test_peer_died_carries_rank_host_and_cause():
     error = dist.PeerDiedError(2, "node7", "killed by SIGKILL")
     assert (error.rank, error.host, error.cause) == (2, "node7", "killed by SIGKILL")
     assert str(error) == "rank 2 on node7 is gone: killed by SIGKILL"
+    silent = dist.PeerUnreachableError(2, "node7", "no heartbeat for 20 s")
+    assert str(silent) == "rank 2 on node7 is unreachable: no heartbeat for 20 s"

@@ -18,6 +18,7 @@ from rankwise.errors import (
     DistTimeoutError,
     GroupAbortedError,
     PeerDiedError,
+    PeerUnreachableError,
     ProtocolError,
 )
 
@@ -114,6 +115,7 @@ _MAX_TEXT = 1500
 _KINDS: dict[str, Callable[[str], DistError]] = {
     "late": DistTimeoutError,
     "network": DistNetworkError,
+    "protocol": ProtocolError,
     "aborted": GroupAbortedError,
 }
 
@@ -121,7 +123,8 @@ _KINDS: dict[str, Callable[[str], DistError]] = {
 def pack_error(error: DistError, rank: int) -> dict[str, Any]:
     """Return an error of global rank `rank` as JSON can hold it."""
     if isinstance(error, PeerDiedError):
-        return {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
+        found = {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
+        return found | {"may_live": isinstance(error, PeerUnreachableError)}
     for kind, cls in _KINDS.items():
         if type(error) is cls:
             packed = {"kind": kind, "text": str(error)[:_MAX_TEXT]}
@@ -137,7 +140,8 @@ def unpack_error(content: Any) -> DistError:
     """
     try:
         if "rank" in content:
-            return PeerDiedError(int(content["rank"]), str(content["host"]), str(content["cause"]))
+            lost = PeerUnreachableError if content.get("may_live") else PeerDiedError
+            return lost(int(content["rank"]), str(content["host"]), str(content["cause"]))
         error = _KINDS[content["kind"]](str(content["text"]))
         if isinstance(error, DistNetworkError) and content.get("to") is not None:
             error.rank = int(content["to"])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.messages import pack_error, unpack_error
 from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import boot_of_macos
 from rankwise.errors import (
@@ -109,8 +110,9 @@ def meet(
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:
-    """Return the verdict that has all who wait for it raise that a rank has died."""
-    return _DIED + json.dumps([error.rank, error.host, f"{error.cause}, during {during}" if during else error.cause])
+    """Return the verdict that has all who wait for it raise that a rank has died, or is out of reach."""
+    cause = f"{error.cause}, during {during}" if during else error.cause
+    return _DIED + json.dumps(pack_error(type(error)(error.rank, error.host, cause), error.rank))
 
 
 def interrupted(what: str, rank: int, error: BaseException) -> str:
@@ -142,8 +144,7 @@ def told_by(verdict: str) -> DistError | None:
         return GroupAbortedError(verdict)
     if not verdict.startswith(_DIED):
         return None
-    rank, host, cause = json.loads(verdict[len(_DIED) :])
-    return PeerDiedError(int(rank), str(host), str(cause))
+    return unpack_error(json.loads(verdict[len(_DIED) :]))
 
 
 def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:

@@ -10,7 +10,7 @@ static GuardState *guards_of(PyObject *guard)
 
 bool guards_known(PyObject *guard)
 {
-    return state_is_none(guard) || (PyObject_TypeCheck(guard, &GuardStateType) && state_begin_tags((GuardState *)guard));
+    return state_is_none(guard) || (PyObject_TypeCheck(guard, &GuardStateType) && state_makes_tags((const GuardState *)guard));
 }
 
 size_t guards_unit(PyObject *guard)
@@ -23,15 +23,15 @@ static bool guards_has_foreseen(const GuardState *state, const void *head)
     return state->foresees && state->foreseen_number == state->number && memcmp(state->foreseen, head, HEAD_NBYTES) == 0;
 }
 
-void guards_tag(PyObject *guard, unsigned ahead, const void *head, unsigned char tag[HEAD_TAG_NBYTES])
+bool guards_tag(PyObject *guard, unsigned ahead, const void *head, unsigned char tag[HEAD_TAG_NBYTES])
 {
     const GuardState *state = guards_of(guard);
     if (state == NULL)
-        return;
-    if (ahead == 0 && guards_has_foreseen(state, head))
-        memcpy(tag, state->foreseen_tag, HEAD_TAG_NBYTES);
-    else
-        state_make_tag(state, state->number + ahead, head, tag);
+        return true;
+    if (ahead > 0 || !guards_has_foreseen(state, head))
+        return state_make_tag(state, state->number + ahead, head, tag);
+    memcpy(tag, state->foreseen_tag, HEAD_TAG_NBYTES);
+    return true;
 }
 
 bool guards_match(PyObject *guard, const void *head, const unsigned char tag[HEAD_TAG_NBYTES])
@@ -39,7 +39,8 @@ bool guards_match(PyObject *guard, const void *head, const unsigned char tag[HEA
     unsigned char made[HEAD_TAG_NBYTES], different = 0;
     if (guards_of(guard) == NULL)
         return true;
-    guards_tag(guard, 0, head, made);
+    if (!guards_tag(guard, 0, head, made))
+        return false;
     for (int i = 0; i < HEAD_TAG_NBYTES; i++)
         different |= made[i] ^ tag[i];
     return different == 0;
@@ -64,8 +65,7 @@ void guards_foresee(PyObject *guard, const void *head)
         head = state->before; /* a caller that does the same again, or two things in turn, does now what came before the latest */
     if (guards_has_foreseen(state, head))
         return;
-    state_make_tag(state, state->number, head, state->foreseen_tag);
     memcpy(state->foreseen, head, HEAD_NBYTES);
     state->foreseen_number = state->number;
-    state->foresees = true;
+    state->foresees = state_make_tag(state, state->number, head, state->foreseen_tag);
 }

@@ -82,6 +82,7 @@ static PyMemberDef reader_members[] = {
 static PyMemberDef guard_members[] = {
     {"key", T_OBJECT, offsetof(GuardState, key), 0, NULL},
     {"number", T_ULONGLONG, offsetof(GuardState, number), 0, NULL},
+    {"hash_address", T_PYSSIZET, offsetof(GuardState, hash_address), 0, NULL},
     {0},
 };
 static PyMemberDef pipe_members[] = {
@@ -109,70 +110,22 @@ static PyMemberDef request_members[] = {
 
 /* ------------------------------------------------------------------ tags */
 
-bool state_begin_tags(GuardState *guard)
+bool state_makes_tags(const GuardState *guard)
 {
-    if (guard->begun)
-        return true;
-    if (guard->key == NULL || !PyBytes_CheckExact(guard->key))
-        return false;
-    Py_ssize_t nbytes = PyBytes_GET_SIZE(guard->key);
-    if (nbytes < 1 || nbytes > BLAKE2_MOST_KEY_NBYTES)
-        return false;
-    guard->hash = blake2_begin(PyBytes_AS_STRING(guard->key), (size_t)nbytes, TAG_NBYTES);
-    return guard->begun = true;
+    return guard->hash_address != 0 && guard->key != NULL && PyBytes_CheckExact(guard->key);
 }
 
-void state_make_tag(const GuardState *guard, unsigned long long number, const void *head, unsigned char tag[TAG_NBYTES])
+bool state_make_tag(const GuardState *guard, unsigned long long number, const void *head, unsigned char tag[TAG_NBYTES])
 {
     unsigned char text[1 + sizeof number + GUARDED_NBYTES] = {0}; /* a byte, which Python's hash wants to keep what it has of the key */
     memcpy(text + 1, &number, sizeof number);
     memcpy(text + 1 + sizeof number, head, GUARDED_NBYTES);
-    uint64_t made = blake2_end(&guard->hash, text, sizeof text);
-    memcpy(tag, &made, TAG_NBYTES);
+    KeyedHash hash = (KeyedHash)guard->hash_address;
+    const unsigned char *key = (const unsigned char *)PyBytes_AS_STRING(guard->key);
+    return hash(tag, TAG_NBYTES, text, sizeof text, key, (size_t)PyBytes_GET_SIZE(guard->key)) == 0;
 }
 
-/* made(number, head): the tag of a header of this number. */
-static PyObject *state_py_made(GuardState *guard, PyObject *args)
-{
-    unsigned long long number;
-    Py_buffer head;
-    if (!PyArg_ParseTuple(args, "Ky*", &number, &head))
-        return NULL;
-    unsigned char tag[TAG_NBYTES];
-    bool well = head.len == GUARDED_NBYTES && state_begin_tags(guard);
-    if (well)
-        state_make_tag(guard, number, head.buf, tag);
-    PyBuffer_Release(&head);
-    if (well)
-        return PyBytes_FromStringAndSize((const char *)tag, TAG_NBYTES);
-    PyErr_SetString(PyExc_ValueError, "a header has 32 bytes, and a key 1 to 64");
-    return NULL;
-}
-
-/* blake2b(text, key): eight bytes of a hash of a text of 1 to 128 bytes, to be compared with Python's. */
-static PyObject *state_blake2b(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    Py_buffer text, key;
-    uint64_t made = 0;
-    if (!PyArg_ParseTuple(args, "y*y*", &text, &key))
-        return NULL;
-    bool fits = text.len >= 1 && text.len <= BLAKE2_BLOCK_NBYTES && key.len >= 1 && key.len <= BLAKE2_MOST_KEY_NBYTES;
-    if (fits) {
-        Blake2 begun = blake2_begin(key.buf, (size_t)key.len, TAG_NBYTES);
-        made = blake2_end(&begun, text.buf, (size_t)text.len);
-    }
-    PyBuffer_Release(&text);
-    PyBuffer_Release(&key);
-    if (fits)
-        return PyBytes_FromStringAndSize((const char *)&made, TAG_NBYTES);
-    PyErr_SetString(PyExc_ValueError, "a text has 1 to 128 bytes, and a key 1 to 64");
-    return NULL;
-}
-
-static PyMethodDef state_functions[] = {{"blake2b", state_blake2b, METH_VARARGS, "Return eight bytes of the hash of a short text."}, {0}};
-static PyMethodDef guard_methods[] = {{"made", (PyCFunction)state_py_made, METH_VARARGS, "Return the tag of a header of a number."}, {0}};
-
-#define HOLDER(struct_name, count, its_members, its_methods)                     \
+#define HOLDER(struct_name, count, its_members)                     \
     static int state_visit_##struct_name(PyObject *holder, visitproc visit, void *arg) { return state_visit(holder, count, visit, arg); } \
     static int state_clear_##struct_name(PyObject *holder) { return state_let_go(holder, count); } \
     static void state_free_##struct_name(PyObject *holder)          \
@@ -190,15 +143,14 @@ static PyMethodDef guard_methods[] = {{"made", (PyCFunction)state_py_made, METH_
         .tp_clear = state_clear_##struct_name,                      \
         .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, \
         .tp_members = its_members,                                  \
-        .tp_methods = its_methods,                                  \
     }
 
-HOLDER(PeerState, 2, peer_members, NULL);
-HOLDER(PipeState, 2, pipe_members, NULL);
-HOLDER(ConnectionState, 4, connection_members, NULL);
-HOLDER(ReaderState, 1, reader_members, NULL);
-HOLDER(GuardState, 1, guard_members, guard_methods);
-HOLDER(RequestState, 8, request_members, NULL);
+HOLDER(PeerState, 2, peer_members);
+HOLDER(PipeState, 2, pipe_members);
+HOLDER(ConnectionState, 4, connection_members);
+HOLDER(ReaderState, 1, reader_members);
+HOLDER(GuardState, 1, guard_members);
+HOLDER(RequestState, 8, request_members);
 
 int state_add_types(PyObject *module)
 {
@@ -208,5 +160,5 @@ int state_add_types(PyObject *module)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0)
             return -1;
-    return PyModule_AddFunctions(module, state_functions);
+    return 0;
 }

@@ -4,7 +4,6 @@
 #define RANKWISE_STATE_H
 
 #include "native.h"
-#include "blake2.h"
 
 /* Of an engine: whether this rank leaves, so that nothing new is begun. */
 typedef struct {
@@ -55,15 +54,18 @@ typedef struct {
 
 enum { GUARDED_NBYTES = 32, TAG_NBYTES = 8 };
 
-/* Of the guard of one direction: the key of the hash that makes tags, and the number of the next header. */
+/* The keyed hash of a library, as libsodium declares it (crypto_generichash_blake2b); 0 where it has made the digest. */
+typedef int (*KeyedHash)(unsigned char *digest, size_t digest_nbytes, const unsigned char *text, unsigned long long nbytes,
+                         const unsigned char *key, size_t key_nbytes);
+
+/* Of the guard of one direction: the key of the hash that makes tags, the number of the next header, and the address of a
+   library's hash, 0 where none is known. */
 typedef struct {
     PyObject_HEAD
     PyObject *key;
     unsigned long long number;
-    /* For C alone: what the hash comes to with the key, the latest headers that were counted, and a tag made beforehand,
-       for a header of a number. */
-    bool begun;
-    Blake2 hash;
+    size_t hash_address;
+    /* For C alone: the latest headers that were counted, and a tag made beforehand, for a header of a number. */
     unsigned char latest[GUARDED_NBYTES], before[GUARDED_NBYTES], foreseen[GUARDED_NBYTES], foreseen_tag[TAG_NBYTES];
     unsigned long long foreseen_number;
     bool foresees;
@@ -94,10 +96,10 @@ typedef struct {
 extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType,
     ConnectionStateType, ReaderStateType, GuardStateType, RequestStateType;
 
-/* Take in a guard's key; false where it is none. */
-bool state_begin_tags(GuardState *guard);
-/* Write the tag of a header of this number. */
-void state_make_tag(const GuardState *guard, unsigned long long number, const void *head, unsigned char tag[TAG_NBYTES]);
+/* Whether tags can be made here: there is a key, and a hash. */
+bool state_makes_tags(const GuardState *guard);
+/* Write the tag of a header of this number; false where the library cannot. */
+bool state_make_tag(const GuardState *guard, unsigned long long number, const void *head, unsigned char tag[TAG_NBYTES]);
 
 static inline bool state_is_none(const PyObject *object)
 {

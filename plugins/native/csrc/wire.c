@@ -174,14 +174,15 @@ static bool wire_keep(const Wire *wire, Parcel *parcel)
     return !PyErr_Occurred();
 }
 
-/* Put a header behind those that a parcel's frame begins with. */
-static void wire_cover(Parcel *parcel, const ConnectionState *connection, const Head *head)
+/* Put a header behind those that a parcel's frame begins with; false where it cannot be tagged. */
+static bool wire_cover(Parcel *parcel, const ConnectionState *connection, const Head *head)
 {
     size_t unit = guards_unit(connection->mine);
     unsigned char *cover = parcel->cover + parcel->cover_nbytes;
     memcpy(cover, head, HEAD_NBYTES);
-    guards_tag(connection->mine, parcel->cover_nbytes == 0 ? 0 : 1, head, cover + HEAD_NBYTES);
+    unsigned ahead = parcel->cover_nbytes == 0 ? 0 : 1;
     parcel->cover_nbytes += unit;
+    return guards_tag(connection->mine, ahead, head, cover + HEAD_NBYTES);
 }
 
 /* Whether the peer's window has room for a parcel's message. */
@@ -199,9 +200,10 @@ static void wire_post(Wire *wire, Parcel *parcel, ConnectionState *connection)
     uint64_t due = link->due < WIRE_TOLD_NBYTES ? 0 : link->due;
     Head credit = {.first = CREDIT, .length = link->peer->owed_nbytes + due};
     parcel->cover_nbytes = 0;
-    if (credit.length > 0)
-        wire_cover(parcel, connection, &credit);
-    wire_cover(parcel, connection, &parcel->out);
+    if (credit.length > 0 && !wire_cover(parcel, connection, &credit))
+        return;
+    if (!wire_cover(parcel, connection, &parcel->out))
+        return;
     parcel->went = 0;
     if (parcels_send(parcel, connection) < 0)
         return;

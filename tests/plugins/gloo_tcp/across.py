@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -172,6 +173,55 @@ def parted(timeout_s: float) -> tuple[str, str, float]:
     print("ready", flush=True)
     sys.stdin.readline()
     return _raised(lambda: dist.all_reduce(a))
+
+
+def through_an_outage(timeout_s: float) -> tuple[str, str, float]:
+    """Call again and again until the test says to rank 0 that it is over; return what is raised, if anything, and when.
+
+    All wait until the test has heard from all.
+    """
+    rank, size = begin(timeout_s)
+    a = np.ones(1000, np.float32)
+    dist.all_reduce(a)
+    print("ready", flush=True)
+
+    def calls() -> None:
+        while a[0] >= 0:
+            a[:] = 1
+            if rank == 0 and select.select([sys.stdin], [], [], 0.02)[0]:
+                sys.stdin.readline()
+                a[0] = -size
+            dist.all_reduce(a)
+            assert (a[1:] == size).all(), a
+
+    found = _raised(calls)
+    print("said", flush=True)
+    sys.stdin.readline()
+    say(found)
+    os._exit(0)
+
+
+def with_a_man_in_the_middle(count: int, calls: int) -> list[tuple[str, str, float]]:
+    """Whenever the test has told him what to do, make some calls; return what each of them has come to."""
+    rank, size = begin(30.0)
+    dist.all_reduce(np.ones(count, np.float32))
+    print("ready", flush=True)
+
+    def sums() -> None:
+        wrong = 0
+        for number in range(calls):
+            a = _numbers(rank + number, count)
+            dist.all_reduce(a)
+            wrong += int((a != sum(_numbers(peer + number, count) for peer in range(size))).sum())
+        if wrong:
+            raise ValueError(f"{wrong} elements are wrong")
+
+    found = []
+    while sys.stdin.readline() == "go\n":
+        found.append(_raised(sums))
+        print("said", flush=True)
+    say(found)
+    os._exit(0)
 
 
 def cut_off_while_making_a_group(timeout_s: float | None, mute: bool = False) -> tuple[str, str, float]:

@@ -53,7 +53,7 @@ def test_a_network_that_falls_apart_is_an_error_within_the_time_out(tmp_path: Pa
         hosts.part(1)
         go_on(processes)
         for rank, (kind, text, took) in enumerate(results(processes)):
-            assert kind in ("DistTimeoutError", "PeerDiedError"), (kind, text)
+            assert kind in ("DistTimeoutError", "PeerUnreachableError"), (kind, text)
             assert f"rank {1 - rank}" in text
             assert took < 3 + LEEWAY_S
 
@@ -64,14 +64,15 @@ def test_a_host_that_is_cut_off_while_a_group_is_made_ends_in_time(
     tmp_path: Path, timeout_s: float | None, mute: bool
 ) -> None:
     """Each side is told, the one away from the store too: by the silence of the others, or at its time-out."""
-    limits = {"RANKWISE_HEARTBEAT_S": "0.3", "RANKWISE_HEARTBEAT_LIMIT_S": "2" if timeout_s is None else "30"}
+    limit_s = "2" if timeout_s is None else "30"
+    limits = {"RANKWISE_HEARTBEAT_S": "0.3", "RANKWISE_HEARTBEAT_LIMIT_S": limit_s, "RANKWISE_OUTAGE_LIMIT_S": limit_s}
     call = (across.cut_off_while_making_a_group, timeout_s, mute)
     with Hosts(2) as hosts, started(hosts, tmp_path, [0, 0, 1], *call, **limits) as processes:
         all_say("ready", processes)
         hosts.part(1)
         go_on(processes[2:])
         for kind, text, took in results(processes):
-            assert kind in ("DistTimeoutError", "PeerDiedError", "DistStoreError"), (kind, text)
+            assert kind in ("DistTimeoutError", "PeerUnreachableError", "DistStoreError"), (kind, text)
             assert took < (9 if timeout_s is None else timeout_s + 2), (kind, text, took)
 
 

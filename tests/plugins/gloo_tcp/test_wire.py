@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
 import socket
 import sys
 import threading
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ pytest.importorskip("rankwise_native", reason="rankwise-native is not installed"
 import rankwise_native as native
 from rankwise.basics.recorder import make_recorder
 from rankwise.errors import ProtocolError
-from rankwise_gloo_tcp.board.compiled import compare_hash
+from rankwise_gloo_tcp.protocol import libsodium
 from rankwise_gloo_tcp.protocol.flow import Window
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES, Guards
@@ -41,6 +42,8 @@ TIMEOUT_S = 90.0
 TCP = {"RANKWISE_GLOO_TRANSPORT": "tcp"}
 #: Whether each rank has the compiled parts; where they are mixed one of two does.
 WAYS = {way: {"RANKWISE_NATIVE": value} for way, value in {"python": "off", "native": "on", "mixed": "{rank}"}.items()}
+#: One rank finds no library for the tags of headers, and leaves guarded connections to Python.
+WAYS["without a library"] = {"RANKWISE_NATIVE": "on", "WITHOUT_A_LIBRARY": "{rank}"}
 #: Those in which C takes part.
 COMPILED = ["native", "mixed"]
 DATA = np.arange(10, dtype=np.float32)
@@ -421,33 +424,35 @@ def test_nothing_is_read_while_others_have_the_lock_or_move_messages() -> None:
             assert end.connection.sock.recv(1 << 16) == message_head(3, DATA.nbytes, MARK) + DATA.tobytes() + b"\x01"
 
 
-def test_the_hash_is_pythons() -> None:
-    random = np.random.default_rng(4)
-    pairs = [(text, key) for text in range(1, 129) for key in (1, 32, 64)]
-    pairs += [(int(text), int(key)) for text, key in random.integers(1, (129, 65), (2000, 2))]
-    for text_nbytes, key_nbytes in pairs:
-        text, key = random.bytes(text_nbytes), random.bytes(key_nbytes)
-        assert native.blake2b(text, key) == hashlib.blake2b(text, key=key, digest_size=8).digest()
-    for text, key in ((b"", b"k"), (bytes(129), b"k"), (b"t", b""), (b"t", bytes(65))):
-        with pytest.raises(ValueError, match="a text has 1 to 128 bytes"):
-            native.blake2b(text, key)
-    compare_hash(native.blake2b)
-    with pytest.raises(ImportError, match="other tags of headers than hashlib"):
-        compare_hash(lambda text, key: native.blake2b(text, key) if len(text) < 100 else bytes(8))
+def test_headers_are_tagged_by_the_library_that_zeromq_brings() -> None:
+    assert libsodium.hash_address() != 0
+    with made(GUARDS["guarded"], 0.0) as end:
+        assert end.wire.send(DATA, 1, 3)
+        assert end.other.recv(1 << 16) == frames(GUARDS["guarded"], message(3, DATA.tobytes()))
 
 
-def test_tags_are_those_of_pythons_hash() -> None:
-    random = np.random.default_rng(5)
-    for nbytes in (*range(1, 65), *[32] * 300):
-        guard, head = native.GuardState(), random.bytes(32)
-        guard.key, number = random.bytes(nbytes), int(random.integers(0, 1 << 63))
-        text = b"\0" + number.to_bytes(8, "little") + head
-        assert guard.made(number, head) == hashlib.blake2b(text, key=guard.key, digest_size=8).digest()
-    for key, head in ((b"", bytes(32)), (bytes(65), bytes(32)), (b"key", bytes(31)), (None, bytes(32))):
-        guard = native.GuardState()
-        guard.key = key
-        with pytest.raises(ValueError, match="a header has 32 bytes"):
-            guard.made(0, head)
+def test_guarded_connections_are_left_to_python_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libsodium, "hash_address", lambda: 0)
+    for guards, is_served in (("plain", True), ("guarded", False)):
+        with made(GUARDS[guards], 0.0) as end:
+            assert end.wire.send(DATA, 1, 3) == is_served
+
+
+@pytest.mark.parametrize("error", [ImportError, AttributeError, OSError])
+def test_a_library_that_is_missing_is_none(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def missing(name: str) -> Any:
+        raise error(name)
+
+    monkeypatch.setattr(libsodium.ctypes, "CDLL", missing)
+    assert libsodium.hash_address.__wrapped__() == 0
+
+
+@pytest.mark.parametrize("failed", [0, -1])
+def test_a_library_that_hashes_in_another_way_is_none(monkeypatch: pytest.MonkeyPatch, failed: int) -> None:
+    wrong = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 6)(lambda *_: failed)
+    library = SimpleNamespace(crypto_generichash_blake2b=wrong)
+    monkeypatch.setattr(libsodium.ctypes, "CDLL", lambda name: library)
+    assert libsodium.hash_address.__wrapped__() == 0
 
 
 # ---------------------------------------------------------------------- whole ranks

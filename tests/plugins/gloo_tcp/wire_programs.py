@@ -27,6 +27,7 @@ from rankwise.errors import CollectiveMismatchError, DistTimeoutError
 from rankwise.groups.world import current
 from rankwise.store import PrefixStore
 from rankwise_gloo_tcp.collectives.opening import SMALL_NBYTES, inline_nbytes
+from rankwise_gloo_tcp.protocol import libsodium
 
 LENGTHS = [1, 3, 1000, SMALL_NBYTES // 8, SMALL_NBYTES // 8 + 1, 4000]
 LENGTHS += [inline_nbytes(size) // 8 + more for size in (3, 2) for more in (0, 1)]
@@ -36,6 +37,8 @@ OPS = [dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PR
 
 def begin() -> tuple[int, int]:
     far_away.pretend()
+    if os.environ.get("WITHOUT_A_LIBRARY") == "1":
+        libsodium.hash_address = lambda: 0
     dist.init_process_group("gloo", timeout=30)
     return dist.get_rank(), dist.get_world_size()
 

@@ -13,7 +13,7 @@ import pytest
 
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
+from rankwise.errors import DistError, DistTimeoutError, PeerDiedError, PeerUnreachableError
 from rankwise.groups.world import World
 from rankwise.store import HashStore
 from rankwise_watch import suspicion
@@ -146,8 +146,13 @@ def test_where_the_store_was_slow_the_signs_of_life_of_others_may_be_late_too(mo
     assert group.ended[0].rank == 2
 
 
+@pytest.mark.parametrize("is_silent", [False, True], ids=["ended", "silent"])
 @pytest.mark.parametrize(("serves_store", "is_gone"), [(True, False), (False, True)])
-def test_a_broken_connection_to_who_serves_the_store_is_no_death(serves_store: bool, is_gone: bool) -> None:
+def test_a_broken_connection_to_who_serves_the_store_is_no_death(
+    serves_store: bool, is_gone: bool, is_silent: bool
+) -> None:
     none = (lambda: None), (lambda: None), (lambda: False)
-    cause = suspicion.silence(Beats(HashStore(), 1), 0, EVERY_S, serves_store, *none)
-    assert (cause is not None) == is_gone
+    found = suspicion.silence(Beats(HashStore(), 1), 0, EVERY_S, serves_store, *none, is_silent)
+    assert (found is not None) == is_gone
+    if found is not None:
+        assert found[0] is (PeerUnreachableError if is_silent else PeerDiedError)

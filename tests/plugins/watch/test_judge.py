@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rankwise.errors import PeerDiedError
+from rankwise.errors import PeerDiedError, PeerUnreachableError
 from rankwise_watch import judge
 from rankwise_watch.heartbeat import Lateness
 from rankwise_watch.judge import Judge
 
-LIMIT_S, EVERY_S, HOST = 10.0, 1.0, 0
+LIMIT_S, OUTAGE_S, EVERY_S, HOST = 10.0, 30.0, 1.0, 0
 LATE_S = 2 * EVERY_S
 
 
@@ -26,6 +26,7 @@ class Case:
         self.starved: dict[int, float] = {}
         self.ends: dict[int, str] = {}
         self.states: dict[int, str] = {}
+        self.elsewhere: set[int] = set()
         self.forgiven = 0
         monkeypatch.setattr(judge, "monotonic", lambda: self.now)
         self.lateness = Lateness(EVERY_S, self.now)
@@ -34,10 +35,11 @@ class Case:
             is_fed=self.fed.append,
             starved_s=lambda rank, unseen_s: self.starved.get(rank, 0.0),
             end_of=self.ends.get,
+            is_here=lambda rank: rank not in self.elsewhere,
             host=lambda rank: f"host{rank}",
             state=self.states.get,
         )
-        self.judge = Judge(beats, processes, self.lateness, LIMIT_S, host, lambda: self.heard_at)
+        self.judge = Judge(beats, processes, self.lateness, LIMIT_S, OUTAGE_S, host, lambda: self.heard_at)
 
     def _silent_s(self, peer: int, beat: Any) -> float:
         return self.now - self.last.get(peer, 100.0)
@@ -150,7 +152,7 @@ def test_nobody_is_hung_where_nobody_knows_the_host(monkeypatch: pytest.MonkeyPa
     [
         ("killed by SIGKILL", "stopped", "rank 1 on host1 is gone: killed by SIGKILL"),
         (None, "stopped", "hung: its process is there, stopped; no heartbeat for more than 10 s"),
-        (None, None, "rank 1 on host1 is gone: unreachable; no heartbeat for more than 10 s"),
+        (None, None, "rank 1 on host1 is gone: hung; no heartbeat for more than 10 s"),
     ],
 )
 def test_it_is_said_what_is_known_of_its_process(case: Case, end: str | None, state: str | None, said: str) -> None:
@@ -158,5 +160,21 @@ def test_it_is_said_what_is_known_of_its_process(case: Case, end: str | None, st
     case.states |= {1: state} if state else {}
     case.answer_until(110)
     error = case.judge.hung_among([1], {})
-    assert isinstance(error, PeerDiedError)
+    assert type(error) is PeerDiedError
     assert said in str(error)
+
+
+def test_a_rank_on_another_machine_is_unreachable_after_an_outage_and_not_dead(case: Case) -> None:
+    case.elsewhere |= {1, HOST}
+    case.answer_until(110)
+    assert case.hung(1, 2) == 2  # which is here
+    case.answer_until(129)
+    assert case.hung(1) is None
+    case.answer_until(130)
+    error = case.judge.hung_among([1], {})
+    assert type(error) is PeerUnreachableError
+    assert str(error) == "rank 1 on host1 is unreachable: no heartbeat for more than 30 s; " + judge.UNKNOWN
+    for late_s, is_over in ((OUTAGE_S - 1, False), (OUTAGE_S, True)):
+        case.now = 130 + late_s
+        host = case.judge.hung_host()
+        assert (type(host) is PeerUnreachableError) == is_over

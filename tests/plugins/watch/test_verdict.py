@@ -18,6 +18,7 @@ from rankwise.errors import (
     DistTimeoutError,
     GroupAbortedError,
     PeerDiedError,
+    PeerUnreachableError,
     ProtocolError,
 )
 from rankwise.observing import pack_error, unpack_error
@@ -33,6 +34,8 @@ EVERYONE = (0, 1, 2)
     "error",
     [
         PeerDiedError(2, "node7", "its process was killed by SIGKILL"),
+        PeerUnreachableError(2, "node7", "no heartbeat for more than 20 s"),
+        ProtocolError("from rank 2 on node7: a frame's header was changed on its way"),
         DistTimeoutError("all_reduce #3: not done within 1 s"),
         GroupAbortedError("group 'x' was aborted on rank 1"),
     ],
@@ -54,9 +57,10 @@ def test_what_travels_is_bounded() -> None:
     assert len(json.dumps(pack_error(PeerDiedError(1, "h" * 9000, "c" * 9000), 0))) < 1000
 
 
+WORDS = ["rank", "host", "cause", "kind", "text", "may_live"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["rank", "host", "cause", "kind", "text"]), inner),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(WORDS), inner),
     max_leaves=8,
 )
 

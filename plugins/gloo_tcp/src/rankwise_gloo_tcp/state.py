@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from rankwise.backends import blake2b, compiled_parts
+from rankwise.backends import compiled_parts
 
 __all__ = [
     "ConnectionState",
@@ -107,24 +107,12 @@ class ReaderState:
 
 
 class GuardState:
-    """The key of the hash that makes the tags of one direction, and the number of the next header."""
+    """The key of the hash that makes the tags of one direction, the number of the next header, where C has a hash."""
 
-    __slots__ = ("_keyed", "key", "number")
+    __slots__ = ("hash_address", "key", "number")
     key: bytes
     number: int
-
-    def tag(self, head: bytes) -> bytes:
-        """Return the tag of the next header."""
-        number, self.number = self.number, self.number + 1
-        try:
-            made = self._keyed.copy()
-        except AttributeError:
-            # To copy it costs less than to take in the key again. BLAKE2 works on what it was given only when more
-            # comes, which is why a byte is behind the key: else each tag would work on the key.
-            self._keyed: blake2b = blake2b(b"\0", key=self.key, digest_size=8)
-            made = self._keyed.copy()
-        made.update(number.to_bytes(8, "little") + head)
-        return made.digest()
+    hash_address: int
 
 
 class PipeState:
@@ -171,13 +159,5 @@ if not TYPE_CHECKING and (_native := compiled_parts.module()) is not None:
     EngineLock, EngineState = _native.EngineLock, _native.EngineState
     FailureState, ProgressState = _native.FailureState, _native.ProgressState
     PeerState, PipeState, WindowState = _native.PeerState, _native.PipeState, _native.WindowState
-    ConnectionState, ReaderState = _native.ConnectionState, _native.ReaderState
+    ConnectionState, ReaderState, GuardState = _native.ConnectionState, _native.ReaderState, _native.GuardState
     RequestState = _native.RequestState
-
-    class GuardState(_native.GuardState):
-        """The same, with tags that compiled code makes."""
-
-        def tag(self, head: bytes) -> bytes:
-            """Return the tag of the next header."""
-            number, self.number = self.number, self.number + 1
-            return self.made(number, head)

@@ -27,7 +27,7 @@ _WIDTH = 80
 _TRACEBACK = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:Traceback \(most recent call last\):|Fatal Python error: )")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 #: Errors by which a rank tells that another one has failed.
-_CONSEQUENCE = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:[\w.]+\.)?(?:PeerDiedError|GroupAbortedError)\b")
+_CONSEQUENCE = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:[\w.]+\.)?(?:Peer(?:Died|Unreachable)Error|GroupAbortedError)\b")
 #: Those, and the time-outs that name a rank that did not come.
 _NEEDY = re.compile(_CONSEQUENCE.pattern.replace("GroupAbortedError", "GroupAbortedError|DistTimeoutError"))
 _LINES_WITHOUT_TRACEBACK = 20

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_launch.config import ExitCode, LaunchError
+from rankwise_network import outage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ class Loss(NamedTuple):
 
 
 def silence_s() -> float:
-    """Return how long nothing may be heard of a launcher: as long as of a rank, if that is set; 0 means for ever.
+    """Return how long nothing may be heard of a launcher: as long as of a rank on another host.
 
     Raises:
         LaunchError: What is set is no number.
@@ -50,7 +51,10 @@ def silence_s() -> float:
         limit_s = float(text) if text else _SILENCE_S
     except ValueError:
         raise LaunchError(ExitCode.USAGE, f"{_LIMIT} is {text!r}, but must be a number of seconds") from None
-    return limit_s if limit_s > 0 else float("inf")
+    try:
+        return max(limit_s if limit_s > 0 else float("inf"), outage.limit_s())
+    except ValueError as error:
+        raise LaunchError(ExitCode.USAGE, str(error)) from None
 
 
 def say_first(store: TCPStore, node_rank: int) -> None:

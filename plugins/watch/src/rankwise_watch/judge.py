@@ -1,15 +1,18 @@
-"""Who has hung: a rank whose heartbeats do not come, though they could."""
+"""Who has hung, or is out of reach: a rank whose heartbeats do not come, though they could."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
-from rankwise.errors import PeerDiedError
+from rankwise.errors import PeerDiedError, PeerUnreachableError
 from rankwise_watch.heartbeat import Beat, Beats, Lateness
 from rankwise_watch.liveness import Processes
 
-__all__ = ["LATE_BEATS", "Judge"]
+__all__ = ["LATE_BEATS", "UNKNOWN", "Judge"]
+
+#: What is said of a rank on a machine of which nothing is heard.
+UNKNOWN = "whether it lives, nobody here knows"
 
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 LATE_BEATS = 2.0
@@ -23,6 +26,7 @@ class Judge:
         processes: The processes of those on this machine.
         lateness: By how much the answers to this rank's own came late.
         limit_s: For how long a rank may be silent.
+        outage_s: And one on another machine, to which the network may be out of order.
         host: The rank that serves the store, if that is known.
         heard_at: When that rank's server has last answered, if too late for this rank.
     """
@@ -33,11 +37,13 @@ class Judge:
         processes: Processes,
         lateness: Lateness,
         limit_s: float,
+        outage_s: float,
         host: int | None = None,
         heard_at: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._beats, self._processes, self._host, self._heard_at = beats, processes, host, heard_at
-        self._lateness, self._late_s, self._limit_s = lateness, LATE_BEATS * lateness.every_s, limit_s
+        self._lateness, self._late_s = lateness, LATE_BEATS * lateness.every_s
+        self._limit_s, self._outage_s = limit_s, outage_s
         self._counts_from = monotonic()
 
     def was_late(self, late_s: float) -> None:
@@ -79,13 +85,17 @@ class Judge:
 
         What its process waits for a processor does not count, nor what this rank's own heartbeats were late by.
         """
-        if silent_s < self._limit_s / 2:
+        limit_s = self._limit_of(peer)
+        if silent_s < limit_s / 2:
             self._processes.is_fed(peer)
             return False
         late_s = self._lateness.within_s(monotonic() - silent_s)
         # Who begins to wait only now has not seen why the rank was silent so far: it gets half of the time anew.
-        starved_s = self._processes.starved_s(peer, silent_s - self._limit_s / 2)
-        return silent_s - starved_s - late_s >= self._limit_s
+        starved_s = self._processes.starved_s(peer, silent_s - limit_s / 2)
+        return silent_s - starved_s - late_s >= limit_s
+
+    def _limit_of(self, peer: int) -> float:
+        return self._limit_s if self._processes.is_here(peer) else self._outage_s
 
     def _count_anew(self) -> None:
         self._counts_from = monotonic()
@@ -96,6 +106,8 @@ class Judge:
         end = processes.end_of(peer)
         if end is not None:
             return PeerDiedError(peer, processes.host(peer), end)
-        state = processes.state(peer)
-        what = f"hung: its process is there, {state}" if state else "unreachable"
-        return PeerDiedError(peer, processes.host(peer), f"{what}; no heartbeat for more than {self._limit_s:g} s")
+        state, silence = processes.state(peer), f"no heartbeat for more than {self._limit_of(peer):g} s"
+        if state or processes.is_here(peer):
+            what = f"hung: its process is there, {state}" if state else "hung"
+            return PeerDiedError(peer, processes.host(peer), f"{what}; {silence}")
+        return PeerUnreachableError(peer, processes.host(peer), f"{silence}; {UNKNOWN}")

@@ -1,12 +1,16 @@
-"""Whether a rank has died to which a connection failed: its process or its heartbeats tell, never the connection."""
+"""Whether a rank has died to which a connection failed: its process or its heartbeats tell, never the connection.
+
+If the connection fell silent, and no heartbeat comes either, the rank is out of reach, and may live.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from rankwise.errors import DistError
+from rankwise.errors import DistError, PeerDiedError, PeerUnreachableError
 from rankwise_watch.heartbeat import Beats
+from rankwise_watch.judge import UNKNOWN
 
 __all__ = ["BEATS", "silence"]
 
@@ -23,7 +27,8 @@ def silence(
     live: Callable[[], object],
     end: Callable[[], str | None],
     is_decided: Callable[[], bool],
-) -> str | None:
+    is_silent: bool,
+) -> tuple[type[PeerDiedError], str] | None:
     """Wait for the next heartbeat of a rank.
 
     Args:
@@ -34,16 +39,20 @@ def silence(
         live: Sends a heartbeat of this rank, which the peer may be waiting for as well.
         end: Tells how the rank's process has ended, as soon as that is known.
         is_decided: Tells whether another rank has found out meanwhile.
+        is_silent: Whether nothing was answered on the connection, rather than that it has ended.
 
     Returns:
-        Why the rank is gone, or None if it lives, or nobody knows.
+        What to raise, and why the rank is gone or out of reach; or None if it lives, or nobody knows.
     """
+    lost = PeerUnreachableError if is_silent else PeerDiedError
+    connections = "nothing is answered on its connections" if is_silent else "its connections have ended"
+    end_words = f"; {UNKNOWN}" if is_silent else ""
     began = monotonic()
     live_at, first, answered, patience_s = began, None, False, BEATS * every_s
     while monotonic() < began + patience_s:
         cause = end()
         if cause is not None:
-            return cause
+            return PeerDiedError, cause
         try:
             if is_decided():
                 return None
@@ -52,7 +61,7 @@ def silence(
                 live_at += every_s
             beat = beats.read([peer]).get(peer)
             if beat is not None and beat.left:
-                return "it has destroyed its groups"
+                return PeerDiedError, "it has destroyed its groups"
             if beat is not None and beat.is_told:  # who told of it may be gone, which it notices an interval later
                 patience_s = (BEATS + 1) * every_s
             number = 0 if beat is None else beat.number
@@ -63,7 +72,8 @@ def silence(
             answered = False
         sleep(_LOOK_S)
     if serves_store:
-        return None if answered else "its connections have ended, and the store that it serves does not answer"
+        unheard = f"{connections}, and the store that it serves does not answer{end_words}"
+        return None if answered else (lost, unheard)
     if not answered:
         return None
-    return f"its connections have ended, and it has sent no heartbeat for {patience_s:g} s since"
+    return lost, f"{connections}, and it has sent no heartbeat for {patience_s:g} s since{end_words}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerDiedError
 from rankwise.observing import MEETING, PrefixStore, Store, innermost
+from rankwise_network import outage
 from rankwise_watch.background import Background, guarded
 from rankwise_watch.heartbeat import Beat, Beats, Lateness, setting
 from rankwise_watch.host_beats import FEWEST, HostBeats
@@ -81,6 +82,7 @@ class Watcher(Background):
         every_s = setting("RANKWISE_HEARTBEAT_S", seldom)
         super().__init__(max(_FIRST_BEAT_S, min(len(ranks) / _FIRST_BEATS_A_SECOND, every_s)), every_s)
         self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", seldom * _silence_s(store))
+        outage_s = max(self._limit_s, seldom * outage.limit_s())
         self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Whether heartbeats come often enough to bring verdicts along, so that those who meet need not ask for them.
         self.tells_verdicts = self._every_s <= _TELLING_S
@@ -98,7 +100,7 @@ class Watcher(Background):
         self._processes = Processes(rank)
         self._reporter = Reporter(rank, self._beats, self._processes, self._every_s, self._first_s)
         self._silence = Judge(
-            *(self._beats, self._processes, Lateness(self._every_s, monotonic()), self._limit_s, self._host),
+            *(self._beats, self._processes, Lateness(self._every_s, monotonic()), self._limit_s, outage_s, self._host),
             heard_at=lambda: getattr(innermost(store), "heard_at", 0.0),
         )
         #: Has one rank of this host tell of all, once all are known.
@@ -209,16 +211,21 @@ class Watcher(Background):
         return self._first.get(context.name, settled)
 
     def _weigh(self, context: Context, error: DistNetworkError, peer: int) -> DistError:
-        """Return the death of a rank to which a connection failed, if it has died, else the error as it is."""
+        """Return that a rank to which a connection failed has died or is out of reach, else the error as it is."""
         cause = self._processes.end_of(peer, _END_S)
-        if cause is None and not self._processes.tells_of(peer) and self._every_s < float("inf"):
-            cause = silence(
+        found = None if cause is None else (PeerDiedError, cause)
+        if found is None and not self._processes.tells_of(peer) and self._every_s < float("inf"):
+            found = silence(
                 *(self._beats, peer, self._every_s, peer == self._host),
                 live=lambda: self._beats.give(self._progress()),
                 end=lambda: self._processes.end_of(peer),
                 is_decided=lambda: self._is_decided(context),
+                is_silent=error.is_silent,
             )
-        return error if cause is None else PeerDiedError(peer, self._processes.host(peer), cause)
+        if found is None:
+            return error
+        lost, why = found
+        return lost(peer, self._processes.host(peer), why)
 
     def _is_decided(self, context: Context) -> bool:
         """Tell whether the log has a verdict about a group."""

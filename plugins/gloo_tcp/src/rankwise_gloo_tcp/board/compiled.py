@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rankwise.backends import FINGERPRINT_TAG, blake2b
+from rankwise.backends import FINGERPRINT_TAG
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES
 from rankwise_gloo_tcp.transport import rings
 
-__all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "compare_hash", "make_board"]
+__all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "make_board"]
 
 #: How C calls the ways of a call at the board.
 WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5}
@@ -52,16 +52,5 @@ def compare(theirs: Mapping[str, int]) -> None:
         )
 
 
-def compare_hash(theirs: Callable[[bytes, bytes], bytes]) -> None:
-    """Raise unless the compiled parts hash as Python does: else ranks would refuse each other's headers."""
-    key = bytes(range(32))
-    for text in (bytes(range(nbytes)) for nbytes in (1, 41, 128)):
-        if theirs(text, key) != blake2b(text, key=key, digest_size=TAG_NBYTES).digest():
-            raise ImportError(
-                "rankwise-native makes other tags of headers than hashlib: RANKWISE_NATIVE=off does without it"
-            )
-
-
 if (_native := native.module()) is not None:
     compare(_native.CONSTANTS)
-    compare_hash(_native.blake2b)

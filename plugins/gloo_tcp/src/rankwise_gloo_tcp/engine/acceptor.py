@@ -16,18 +16,17 @@ from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.transport.connecting import Incoming, Outgoing
-from rankwise_network import doors, interface
+from rankwise_network import doors, interface, outage
 
-__all__ = ["RETRY_S", "SILENT_S", "Acceptor", "PeerRegistry"]
+__all__ = ["RETRY_S", "Acceptor", "PeerRegistry"]
 
 RETRY_S = 0.005
 #: For how long nothing is accepted after the process has run out of descriptors: trying again would keep it busy.
 _PAUSE_S = 0.1
 #: For how long a port that refuses is tried again, and how often: the peer may be let through in the other direction.
 _REFUSED_S, _AGAIN_S = 0.5, 0.1
-#: After how long without an answer a connection counts as failed. The system has tried four times by then. A group
-#: that waits for less than twice as long gives up in half its time.
-SILENT_S = 8.0
+#: What the system says while the network is out of order.
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ETIMEDOUT)
 
 
 class PeerRegistry(Protocol):
@@ -60,7 +59,9 @@ class Acceptor:
         self.incoming: dict[Incoming, None] = {}
         #: The peers to whom no connection has come about so far, though one is wanted.
         self.wanted: dict[Peer, None] = {}
-        self._silent_s = min(SILENT_S, config.timeout_s / 2)
+        #: After how long without an answer a connection counts as failed. A group that waits for less than twice as
+        #: long gives up in half its time.
+        self._silent_s = min(outage.limit_s(), config.timeout_s / 2)
         self._names, self._loop, self._peers, self._registry = config.names, loop, peers, registry
         self._paused_until = 0.0
 
@@ -99,7 +100,7 @@ class Acceptor:
             if peer.outgoing is not None and peer.outgoing.again:
                 self._try(peer, peer.outgoing.begin)
             elif peer.outgoing is not None and peer.outgoing.is_unanswered(now, self._silent_s):
-                self._give_up(peer, "no answer")
+                self._give_up(peer, "no answer", is_silent=True)
             elif peer.outgoing is None and now - peer.tried_at > _AGAIN_S:
                 self._try(peer, lambda peer=peer: self._begin(peer))  # type: ignore[misc]
 
@@ -170,10 +171,11 @@ class Acceptor:
             self._failed(peer, why, code)
 
     def _failed(self, peer: Peer, why: str, code: int) -> None:
-        if code == errno.ECONNREFUSED and not peer.near and monotonic() - peer.wanted_at < _REFUSED_S:
+        again_s = self._silent_s if code in _NO_WAY else _REFUSED_S if code == errno.ECONNREFUSED else 0.0
+        if not peer.near and monotonic() - peer.wanted_at < again_s:
             self._drop_outgoing(peer)
         else:
-            self._give_up(peer, why)
+            self._give_up(peer, why, is_silent=code in _NO_WAY)
 
     # ------------------------------------------------------------------ outgoing connections
 
@@ -194,9 +196,10 @@ class Acceptor:
         except DistError as error:
             self._registry.unreachable(peer, error)
 
-    def _give_up(self, peer: Peer, why: str) -> None:
+    def _give_up(self, peer: Peer, why: str, is_silent: bool = False) -> None:
         """Report that no connection to a peer has come about."""
-        error = broken(self._names[peer.rank], f"cannot connect {self._between(peer)}: {why} {self._since(peer)}")
+        text = f"cannot connect {self._between(peer)}: {why} {self._since(peer)}"
+        error = broken(self._names[peer.rank], text, is_silent)
         self._drop_outgoing(peer)
         self.wanted.pop(peer, None)
         peer.wanted_at = 0.0

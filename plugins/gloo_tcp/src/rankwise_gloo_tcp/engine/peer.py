@@ -66,10 +66,10 @@ def death(peer: Peer, name: int, why: str) -> PeerDiedError:
     return PeerDiedError(name, peer.card.host, why)
 
 
-def broken(name: int, what: str) -> DistNetworkError:
+def broken(name: int, what: str, is_silent: bool = False) -> DistNetworkError:
     """Return the error of a connection to a peer, whose process may live; `name` is its global rank."""
     error = DistNetworkError(what)
-    error.rank = name
+    error.rank, error.is_silent = name, is_silent
     return error
 
 

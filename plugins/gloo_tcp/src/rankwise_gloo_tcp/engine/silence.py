@@ -7,21 +7,23 @@ from math import inf
 from time import monotonic
 
 from rankwise.errors import DistError
-from rankwise_gloo_tcp.engine.acceptor import SILENT_S
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S
 from rankwise_gloo_tcp.transport.channel import Channel
-from rankwise_network import interface
+from rankwise_network import interface, outage
 
 __all__ = ["Silence"]
+
+#: The shortest time-out within which heartbeats can tell whether the peer lives.
+_JUDGED_S = 8.0
 
 
 class Silence:
     """What one engine knows of silent connections. All is called with the engine's lock held.
 
-    Such a connection may come back until it has been silent for some seconds; then calls that need it fail. A group
+    Such a connection may come back for as long as `RANKWISE_OUTAGE_LIMIT_S` says; then calls that need it fail. A group
     whose time-out would pass before heartbeats have told whether the peer lives learns of the silence from its
     time-out.
     """
@@ -30,7 +32,7 @@ class Silence:
 
     def __init__(self, config: EngineConfig, peers: Peers) -> None:
         self._rank, self._names, self._peers = config.rank, config.names, peers
-        self._limit_s = min(SILENT_S, config.timeout_s / 2) if config.timeout_s >= SILENT_S else inf
+        self._limit_s = min(outage.limit_s(), config.timeout_s / 2) if config.timeout_s >= _JUDGED_S else inf
         self._look_at = 0.0
 
     def fallen(self, needs: Callable[[Peer, Channel], bool]) -> Iterator[tuple[Channel, DistError]]:
@@ -45,7 +47,10 @@ class Silence:
                 continue
             silent_s = connection.silent_s()
             if silent_s > self._limit_s:
-                yield connection, broken(self._names[peer.rank], self._words(peer, connection, silent_s))
+                yield (
+                    connection,
+                    broken(self._names[peer.rank], self._words(peer, connection, silent_s), is_silent=True),
+                )
 
     def trouble(self, peer: Peer) -> str:
         """Say that the connection to a peer is silent; nothing if that is not so."""
