@@ -43,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     keep_standard()
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:  # it was closed when the process began
+            # opens: nothing, it is a standard stream once more
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
     given = sys.argv[1:] if arguments is None else arguments

@@ -135,6 +135,11 @@ void board_told_in_common(Board *board, uint64_t *every, uint64_t *any)
 bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes)
 {
     struct iovec here = {to, nbytes}, there = {(void *)(uintptr_t)address, nbytes};
+    /* opens: the memory of another rank (process_vm_readv)
+     * reached by: the ranks of a host, of one user
+     * guarded by: the kernel asks who may trace whom; addresses are read that the other rank has written to the
+     * board or a ring; `RANKWISE_GLOO_PEER_MEMORY=off` does without
+     * proved by: tests/plugins/gloo_tcp/test_fetching.py */
     return board->pids != NULL && process_vm_readv(board->pids[peer], &here, 1, &there, 1, 0) == (ssize_t)nbytes;
 }
 

@@ -102,6 +102,7 @@ static int rings_open_bell(Rings *rings)
     int bell = atomic_load(&rings->bell);
     if (bell >= 0)
         return bell;
+    /* opens: the bell of a rank, a pipe into which others of its host write */
     int opened = open(rings->bell_path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat found;
     if (opened < 0)

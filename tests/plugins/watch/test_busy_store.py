@@ -77,7 +77,8 @@ class Waiting:
 def rank_one(store: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting]:
     """Watch as rank 1 of three, whose rank 0 serves the store."""
     monkeypatch.setenv("RANKWISE_HEARTBEAT_S", str(EVERY_S))
-    monkeypatch.setenv("RANKWISE_HEARTBEAT_LIMIT_S", str(LIMIT_S))
+    for variable in ("RANKWISE_HEARTBEAT_LIMIT_S", "RANKWISE_OUTAGE_LIMIT_S"):
+        monkeypatch.setenv(variable, str(LIMIT_S))
     world, group = World(), Waiting()
     world.owned_store, world.groups["dp"] = store, group  # type: ignore[assignment]
     step = {"op": "barrier", "number": 0, "peer": None, "age_s": 30.0}

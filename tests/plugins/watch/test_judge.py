@@ -9,7 +9,7 @@ import pytest
 
 from rankwise.errors import PeerDiedError, PeerUnreachableError
 from rankwise_watch import judge
-from rankwise_watch.heartbeat import Lateness
+from rankwise_watch.heartbeat import UNKNOWN, Lateness
 from rankwise_watch.judge import Judge
 
 LIMIT_S, OUTAGE_S, EVERY_S, HOST = 10.0, 30.0, 1.0, 0
@@ -173,7 +173,7 @@ def test_a_rank_on_another_machine_is_unreachable_after_an_outage_and_not_dead(c
     case.answer_until(130)
     error = case.judge.hung_among([1], {})
     assert type(error) is PeerUnreachableError
-    assert str(error) == "rank 1 on host1 is unreachable: no heartbeat for more than 30 s; " + judge.UNKNOWN
+    assert str(error) == "rank 1 on host1 is unreachable: no heartbeat for more than 30 s; " + UNKNOWN
     for late_s, is_over in ((OUTAGE_S - 1, False), (OUTAGE_S, True)):
         case.now = 130 + late_s
         host = case.judge.hung_host()

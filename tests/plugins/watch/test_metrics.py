@@ -307,7 +307,8 @@ def test_prometheus_text() -> None:
     assert f"rankwise_seconds_total{{{labels}}} 0.5\n" in text
     assert f"rankwise_waiting_seconds_total{{{labels}}}" not in text, "nobody knows"
     for line in text.splitlines():
-        assert line.startswith(("# HELP rankwise_", "# TYPE rankwise_")) or LINE.match(line), line
+        told = ("# HELP rankwise_", "# TYPE rankwise_", f"# {prometheus.PUBLIC}")
+        assert line.startswith(told) or LINE.match(line), line
 
 
 def get(port: int, path: str = "/metrics") -> str:
@@ -323,6 +324,39 @@ def test_prometheus_is_served_at_loopback() -> None:
     assert 'operation="all_reduce"} 1\n' in get(port)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(port, "/secret")
+
+
+def as_nobody(ask: Callable[[], str]) -> str:
+    """Return what a process of another user is told."""
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.write(there, ask().encode())
+        os._exit(0)
+    os.close(there)
+    with open(here, encoding="utf-8") as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    return text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_every_user_of_the_host_reads_counts_and_nothing_else() -> None:
+    begin_alone()
+    port = serve_prometheus(0)
+    dist.all_reduce(np.ones(2))
+    first, *lines = as_nobody(lambda: get(port)).strip().splitlines()
+    assert first == f"# {prometheus.PUBLIC}"
+    sample = re.compile(
+        r"rankwise_(calls|bytes|seconds|waiting_seconds|errors)_total"
+        r'\{rank="\d+",group="\w+",backend="\w+",operation="\w+"\} [\d.e-]+'
+    )
+    assert [line for line in lines if not line.startswith("# ") and not sample.fullmatch(line)] == []
+    assert any(line.startswith("rankwise_calls_total{") for line in lines)
 
 
 def test_those_who_say_nothing_or_hang_up_keep_nobody_from_scraping(capfd: pytest.CaptureFixture[str]) -> None:

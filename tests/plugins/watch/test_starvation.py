@@ -104,7 +104,7 @@ def test_a_rank_that_may_have_starved_unseen_is_not_judged_at_the_first_look(
     processes = Processes(0)
     mine = {"host": "here", "pid": os.getppid(), "space": process_space(), "started": started_at(os.getppid())}
     processes.learn({1: json.dumps(mine).encode()})
-    judge = Judge(Beats(dist.HashStore(), 0), processes, Lateness(1.0, monotonic()), 5.0)
+    judge = Judge(Beats(dist.HashStore(), 0), processes, Lateness(1.0, monotonic()), 5.0, 5.0)
     try:
         assert judge.is_silent(1, 6.0) is is_hung  # of whom nobody has waited before
         now.s = 2.0
@@ -124,7 +124,7 @@ def test_what_a_rank_waits_for_a_processor_is_no_silence(monkeypatch: pytest.Mon
     processes = Processes(0)
     mine = {"host": "here", "pid": os.getppid(), "space": process_space(), "started": started_at(os.getppid())}
     processes.learn({1: json.dumps(mine).encode(), 2: b'{"host": "there"}'})
-    judge = Judge(Beats(dist.HashStore(), 0), processes, Lateness(1.0, monotonic()), 5.0)
+    judge = Judge(Beats(dist.HashStore(), 0), processes, Lateness(1.0, monotonic()), 5.0, 5.0)
     try:
         starved.s = 4.0
         assert not judge.is_silent(1, 8.0)
@@ -152,7 +152,7 @@ def test_what_this_ranks_own_heartbeats_were_late_by_is_no_silence_of_others() -
     lateness = Lateness(1.0, monotonic() - 8.0)
     for ago_s in (6.0, 3.0, 0.0):  # each a second later than it should have been
         lateness.answered(monotonic() - ago_s)
-    judge = Judge(Beats(dist.HashStore(), 0), Processes(0), lateness, 5.0)
+    judge = Judge(Beats(dist.HashStore(), 0), Processes(0), lateness, 5.0, 5.0)
     assert lateness.within_s(monotonic() - 7.0) == pytest.approx(5.0, abs=0.1)
     assert not judge.is_silent(2, 9.0)
     assert judge.is_silent(2, 10.5)

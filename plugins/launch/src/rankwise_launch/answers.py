@@ -165,6 +165,7 @@ def ask_apart(names: Sequence[str], say: Callable[[str, object], None]) -> None:
 
 def answer(order: Mapping[str, Any]) -> None:
     """Be the process that asks: only what it finds out goes to the program, whatever a plugin prints."""
+    # opens: nothing, it is standard output once more
     told = open(os.dup(1), "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process is there
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
@@ -203,6 +204,7 @@ def _kept() -> dict[str, _Answer]:
     if (place := _place()) is None:
         return {}
     try:
+        # opens: what backends have answered, kept in the user's cache for the next program
         with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or not _is_ours_alone(status) or status.st_size > _MOST_NBYTES:
@@ -245,6 +247,10 @@ def _keep(answers: Mapping[str, _Answer]) -> None:
     lists = f'"headings": [{", ".join(headings)}], "cells": [{", ".join(cells)}]'
     text = f'{{{lists}, "answers": {json.dumps(told, separators=(",", ":"))}}}'
     with suppress(OSError):
+        # opens: what backends have answered, kept in the user's cache for the next program
+        # reached by: users who may read the folder
+        # guarded by: mode 0600; refused if another user owns it or may write it, if it is a link, or too long
+        # proved by: tests/core/test_asked_and_called.py
         handle, path = tempfile.mkstemp(dir=place.parent)  # for this user alone
         try:
             with open(handle, "w", encoding="utf-8") as file:

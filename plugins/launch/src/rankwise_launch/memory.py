@@ -41,6 +41,7 @@ def segments() -> Found:
     import fcntl
 
     try:
+        # opens: nothing, it is closed at once
         descriptor = os.memfd_create("rankwise-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
         return False, f"memfd_create: {error.strerror}; ranks of one host will use sockets", ""

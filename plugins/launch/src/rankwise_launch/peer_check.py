@@ -83,6 +83,7 @@ def _open(here: str, there: str, port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in there else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.settimeout(_CONNECT_S)
+        # opens: nothing, it only says from which address to connect
         sock.bind(interface.place(here, 0))
         sock.connect(interface.place(there, port, here))
     except BaseException:
@@ -160,6 +161,11 @@ class _PairCheck:
             socket.socket(socket.AF_INET6 if ":" in here else socket.AF_INET, socket.SOCK_STREAM)
         )
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # opens: the ports of `rankwise doctor --peer`, while it runs
+        # reached by: processes that a route leads to that address
+        # guarded by: who comes from another address than the peer's is sent away; one line with the number of a
+        # port is read
+        # proved by: tests/core/test_peer_check.py
         sock.bind(interface.place(here, port))
         sock.listen()
         sock.settimeout(_AGAIN_S)

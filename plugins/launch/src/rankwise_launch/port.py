@@ -33,6 +33,7 @@ def reserve_port(host: str, port: int | None) -> Iterator[int]:
         # The server sets this too, and may then bind beside a socket that does not listen.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            # opens: nothing, a port is only held that does not listen
             holder.bind(address)
         except OSError as error:
             raise LaunchError(ExitCode.PORT_IN_USE, _sentence(host, port, error)) from error

@@ -208,6 +208,7 @@ def _is_script(name: str) -> bool:
     """Tell whether it is a file that holds Python's text, and not a folder, an archive or compiled code."""
     if not os.path.isfile(name):
         return False
+    # opens: files that a command line, or a launcher's variable, names
     with open(name, "rb") as file:
         return b"\0" not in file.read(1 << 12)
 
@@ -237,6 +238,11 @@ def _log_dir(config: LaunchConfig, run_id: str) -> Path | None:
         raise LaunchError(ExitCode.USAGE, f"--run-id {run_id}: it names a folder in --log-dir, so it can be no path")
     try:
         if config.log_dir is None:
+            # opens: the log files of `rankwise run`
+            # reached by: users who may read the folder
+            # guarded by: a folder that rankwise chooses has mode 0700; one that `--log-dir` names is as private as
+            # it is
+            # proved by: tests/core/test_launch_output.py
             return Path(tempfile.mkdtemp(prefix=f"rankwise-{run_id}-"))
         return _new_folder(config.log_dir.absolute() / run_id, f"node_{config.node_rank}" * (config.nnodes > 1))
     except OSError as error:

@@ -156,6 +156,7 @@ class LogFile:
         self.works = True
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # opens: the log files of `rankwise run`
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         except OSError as error:
             self._give_up(error)

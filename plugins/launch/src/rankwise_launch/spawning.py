@@ -291,6 +291,7 @@ def _job(nprocs: int) -> tuple[dict[str, str], bytes | None]:
 def _probe(port: int) -> int:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
+        # opens: nothing, a port is only held that does not listen
         probe.bind(("127.0.0.1", port))
         return int(probe.getsockname()[1])
 

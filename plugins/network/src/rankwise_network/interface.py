@@ -278,6 +278,7 @@ def _ipv4(name: str) -> str | None:
 def _ipv6(name: str) -> str | None:
     """Return an address of the interface, one of its link alone only if it has no other."""
     try:
+        # opens: nothing, the kernel says it
         with open(_IPV6_TABLE, encoding="ascii") as table:
             rows = [line.split() for line in table]
     except OSError:
@@ -333,6 +334,12 @@ def listening(address: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # opens: the TCP port of a rank, or of a store
+        # reached by: processes that a route leads to that address: with a job secret other hosts, without one this host
+        # alone
+        # guarded by: one address and never all, a port of its own; a rank asks for the proof of the handshake
+        # before it reads anything else, and a store for CURVE's; without a job secret a store asks for nothing
+        # proved by: tests/security/test_hostile.py
         sock.bind(place(address, port))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.listen(BACKLOG)

@@ -68,6 +68,10 @@ def new_file(path: str | os.PathLike[str]) -> None:
     Raises:
         FileExistsError: There is a file of that name.
     """
+    # opens: the file of the job secret
+    # reached by: users who may read its folder
+    # guarded by: made with mode 0600, never over another; wider permissions are refused
+    # proved by: tests/core/test_secret.py
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(new().hex() + "\n")
@@ -169,6 +173,7 @@ def _from_file(path: str) -> Secret:
     if not hasattr(os, "geteuid"):
         raise ValueError(f"{origin}: this system does not tell who else can read a file")
     try:
+        # opens: the file of the job secret
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         raise ValueError(f"{origin}: {error}; make it with `rankwise secret new {path}`") from error

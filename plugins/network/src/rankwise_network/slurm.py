@@ -62,6 +62,7 @@ def first_node(env: Mapping[str, str]) -> str:
 def _first_of_file(path: str) -> str:
     """Return the first node of a host file: the lists in the environment are sorted, and the ranks are not."""
     try:
+        # opens: files that a command line, or a launcher's variable, names
         with open(path, encoding="utf-8") as file:
             lines = [line.partition("#")[0].strip() for line in file.read(1 << 20).splitlines()]
         return expand_nodes(next(filter(None, lines), "").partition("*")[0])[0]

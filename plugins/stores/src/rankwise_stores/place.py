@@ -35,6 +35,11 @@ def open_private(path: str) -> int:
     if os.path.islink(path):
         raise _refusal(f"FileStore: {path} is a symbolic link, which is not followed; {_ADVICE}")
     flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW
+    # opens: the file of a `FileStore`
+    # reached by: users who may read its folder
+    # guarded by: mode 0600; another owner, wider permissions, links, and folders where others may write are
+    # refused; each record has a tag
+    # proved by: tests/security/test_file_store.py
     descriptor = os.open(path, flags, 0o600)
     try:
         _check_file(path, os.fstat(descriptor))

@@ -86,6 +86,7 @@ def _perfetto(worlds: _Worlds, path: str) -> str:
     from rankwise_tools.timelines.perfetto import timeline
 
     events = timeline(*worlds)
+    # opens: files that a command line, or a launcher's variable, names
     with open(path, "w", encoding="utf-8") as file:
         json.dump(events, file, separators=(",", ":"))
     count = sum(event["ph"] == "X" for event in events["traceEvents"])
@@ -98,6 +99,7 @@ def _perfetto(worlds: _Worlds, path: str) -> str:
 def _html(worlds: _Worlds, path: str) -> str:
     from rankwise_tools.timelines.page import page
 
+    # opens: files that a command line, or a launcher's variable, names
     with open(path, "w", encoding="utf-8") as file:
         file.write(page(*worlds))
     count = sum(len(record.operations) for records in worlds for record in records.values())

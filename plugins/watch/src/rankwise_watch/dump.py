@@ -82,6 +82,10 @@ def write(world: World, reason: str) -> str | None:
         told = record(world, reason)
         path = os.path.join(folder, f"rank{told['rank']}.json")
         # A process that reads meanwhile, or writes too, must find a whole file.
+        # opens: the records of the flight recorder, where `RANKWISE_TRACE_DIR` or the program asks for them
+        # reached by: users who may read the folder
+        # guarded by: mode 0600; a whole file takes the place of the one before
+        # proved by: tests/plugins/watch/test_recorder.py
         import tempfile
 
         descriptor, half = tempfile.mkstemp(prefix=".rank", dir=folder)

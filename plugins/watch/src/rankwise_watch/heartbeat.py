@@ -17,7 +17,10 @@ from typing import Any, NamedTuple
 
 from rankwise.observing import Store, innermost
 
-__all__ = ["Beat", "Beats", "Lateness", "own_clock", "setting", "told_key"]
+__all__ = ["UNKNOWN", "Beat", "Beats", "Lateness", "own_clock", "setting", "told_key"]
+
+#: What is said of a rank on another machine of which nothing is heard.
+UNKNOWN = "whether it lives, nobody here knows"
 
 
 #: How many late answers are remembered: more than there can be while a rank is silent for as long as it may be.

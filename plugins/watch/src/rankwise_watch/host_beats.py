@@ -98,6 +98,10 @@ class HostBeats:
         if not hasattr(os, "memfd_create"):  # then nobody finds a page
             return
         with suppress(OSError):
+            # opens: the page of heartbeats of a host
+            # reached by: processes of this user, and root, through /proc
+            # guarded by: its name and a random mark that stands in the store are compared
+            # proved by: tests/plugins/watch/test_telling.py
             self._descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
             page = self._on_descriptor()
             os.truncate(self._descriptor, page.nbytes)
@@ -110,6 +114,7 @@ class HostBeats:
         with suppress(OSError, ValueError):
             number, mark = answer.split()
             path = f"/proc/{self._pid_of(self._ranks[0])}/fd/{int(number)}"
+            # opens: the page of heartbeats of a host
             self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
             page = self._on_descriptor()
             is_page = os.readlink(f"/proc/self/fd/{self._descriptor}").startswith(f"/memfd:{_NAME}")

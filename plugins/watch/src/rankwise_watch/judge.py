@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 from rankwise.errors import PeerDiedError, PeerUnreachableError
-from rankwise_watch.heartbeat import Beat, Beats, Lateness
+from rankwise_watch.heartbeat import UNKNOWN, Beat, Beats, Lateness
 from rankwise_watch.liveness import Processes
 
-__all__ = ["LATE_BEATS", "UNKNOWN", "Judge"]
+__all__ = ["LATE_BEATS", "Judge"]
 
-#: What is said of a rank on a machine of which nothing is heard.
-UNKNOWN = "whether it lives, nobody here knows"
 
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 LATE_BEATS = 2.0

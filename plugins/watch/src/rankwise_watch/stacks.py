@@ -60,6 +60,10 @@ def _dumped() -> str:
 
 def _file() -> IO[bytes]:
     """Return a file that nobody else sees, in memory where the system has such."""
+    # opens: the stacks of a process, while its threads are asked for them
+    # reached by: processes of this user, and root, through /proc
+    # guarded by: no name; gone once it is read
+    # proved by: tests/plugins/watch/test_recorder.py
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("rankwise-stacks", os.MFD_CLOEXEC), "r+b", buffering=0)
     import tempfile

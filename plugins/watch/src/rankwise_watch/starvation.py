@@ -87,5 +87,6 @@ def look(pid: int) -> dict[str, Thread]:
 
 
 def _read(path: str) -> str:
+    # opens: nothing, the kernel says it
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 from rankwise.errors import DistError, PeerDiedError, PeerUnreachableError
-from rankwise_watch.heartbeat import Beats
-from rankwise_watch.judge import UNKNOWN
+from rankwise_watch.heartbeat import UNKNOWN, Beats
 
 __all__ = ["BEATS", "silence"]
 

@@ -59,6 +59,10 @@ def create(nbytes: int) -> int:
 
     held = -1
     try:
+        # opens: the memory of shared arrays
+        # reached by: processes of this user, and root, through /proc
+        # guarded by: no name; its size is sealed
+        # proved by: tests/plugins/arrays/test_shared.py
         held = os.memfd_create("rankwise-shared", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(held, 0o600)
         os.ftruncate(held, nbytes)
@@ -83,6 +87,7 @@ def open_place(place: Place, writeable: bool = True) -> int:
     """
     path = f"/proc/{place.process}/fd/{place.descriptor}"
     try:
+        # opens: the memory of shared arrays
         found = os.open(path, (os.O_RDWR if writeable else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError as error:
         raise UnsupportedOperationError(

@@ -103,6 +103,10 @@ def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int, int]:
 
 def create(size: int, may_spin: bool) -> int:
     """Return the descriptor of a new board, whose size nobody can change; its pages take memory when they are used."""
+    # opens: the board and the rings, memory that the ranks of a host share
+    # reached by: processes of this user, and root, through /proc; other ranks are handed it over a Unix socket
+    # guarded by: no name; its size is sealed; handed over after the handshake alone; what is read there is checked
+    # proved by: tests/plugins/native/test_hostile.py
     descriptor = os.memfd_create("rankwise-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, _offsets(size, _area_nbytes(size, may_spin))[-1])

@@ -19,6 +19,10 @@ class _Selector:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._asleep = False
+        # opens: pipes, socket pairs and files without a name, within a process or to its children
+        # reached by: the processes that inherit them; processes of this user, and root, through /proc
+        # guarded by: no name; nobody inherits what was not handed over
+        # proved by: tests/security/test_openings.py::test_a_child_inherits_nothing_that_was_not_handed_over
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)

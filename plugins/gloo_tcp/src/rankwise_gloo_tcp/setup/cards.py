@@ -51,6 +51,7 @@ def _link(path: str) -> str:
 
 def _read(path: str) -> str:
     try:
+        # opens: nothing, the kernel says it
         with open(path, encoding="utf-8") as file:
             return file.read().strip()
     except OSError:

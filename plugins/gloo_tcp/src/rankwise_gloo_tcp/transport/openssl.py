@@ -116,6 +116,10 @@ class Context:
 @contextmanager
 def as_file(data: bytes) -> Iterator[str]:
     """Give the name of a file with some bytes that nobody else can read: OpenSSL takes keys from files."""
+    # opens: the key and the certificate of an encrypted connection, until OpenSSL has read them
+    # reached by: processes of this user, and root, through /proc
+    # guarded by: no name; where there is no memory without one, a file of mode 0600
+    # proved by: tests/security/test_encrypted.py
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("rankwise-key", os.MFD_CLOEXEC)
         try:

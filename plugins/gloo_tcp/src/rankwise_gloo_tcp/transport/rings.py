@@ -95,6 +95,7 @@ class Bell(NamedTuple):
         Raises:
             OSError: It cannot be had, or the rank has gone.
         """
+        # opens: the bell of a rank, a pipe into which others of its host write
         descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         found = os.fstat(descriptor)
         if found.st_ino == self.inode and stat.S_ISFIFO(found.st_mode):

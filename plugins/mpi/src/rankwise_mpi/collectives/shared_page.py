@@ -52,6 +52,10 @@ def open_page(comm: MPI.Intracomm, nbytes: int, deadline: Deadline, keep: Keep) 
 def _new_page(nbytes: int) -> int:
     """Return a descriptor of new memory, or -1."""
     try:
+        # opens: the page at which ranks of `mpi` on a host meet
+        # reached by: processes of this user, and root, through /proc
+        # guarded by: a random mark is compared, which MPI has carried
+        # proved by: tests/plugins/mpi/test_entry_barrier.py
         held = os.memfd_create("rankwise mpi entry", os.MFD_CLOEXEC)
     except (AttributeError, OSError):
         return -1
@@ -70,6 +74,7 @@ def _map(place: bytes, nbytes: int) -> mmap.mmap | None:
     """Return the memory at a place, or None if it cannot be reached from here, as from another container."""
     process, held = struct.unpack_from("=qq", place)
     try:
+        # opens: the page at which ranks of `mpi` on a host meet
         found = os.open(f"/proc/{process}/fd/{held}", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None

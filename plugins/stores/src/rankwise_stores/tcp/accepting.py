@@ -219,6 +219,10 @@ def _empty_listener(family: int) -> socket.socket:
     """Return a socket that listens where nobody comes: its name is known to nobody, and it is of this machine."""
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # opens: a port that nobody is told of, while a store has no free descriptor
+        # reached by: processes of this host
+        # guarded by: what connects is never accepted
+        # proved by: tests/security/test_store_bounds.py
         listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
         listener.listen(1)
         listener.settimeout(0)
@@ -251,6 +255,7 @@ class Listener:
         server.ipv6 = ":" in self.address
         keep_alive(server)
         server.setsockopt(zmq.USE_FD, self.descriptor)
+        # opens: the TCP port of a rank, or of a store
         server.bind(url(self.address, self.port))
         self._socket.detach()
 

@@ -95,6 +95,7 @@ class StoreServer:
             self._client_key = self._keys.client_key()
             self._porter = self._context.socket(zmq.REP)
             self._porter.linger = 0
+            # opens: nothing, it is a name within the process
             self._porter.bind(_ZAP_URL)
         socket = self._socket = self._context.socket(zmq.ROUTER)
         socket.linger = _LINGER_MS
@@ -102,6 +103,7 @@ class StoreServer:
         socket.sndhwm = socket.rcvhwm = _QUEUED_MESSAGES
         socket.handshake_ivl = int(1000 * PATIENCE_S)
         socket.router_mandatory = True  # a reply that reaches nobody is an error, not lost
+        # opens: nothing, it is a name within the process
         socket.bind(PRIVATE_URL)
         # Made now, as there may be no descriptor for it when the end has come.
         self._knock = self._context.socket(zmq.DEALER)

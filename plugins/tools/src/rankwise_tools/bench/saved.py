@@ -75,6 +75,7 @@ class Change(NamedTuple):
 def save(path: Path, about: Mapping[str, Any], results: Sequence[Result]) -> None:
     """Write a run to a file."""
     told = {"rankwise_bench": FORMAT, **about, "results": list(results)}
+    # opens: files that a command line, or a launcher's variable, names
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 

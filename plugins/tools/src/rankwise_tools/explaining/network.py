@@ -44,6 +44,7 @@ class Parameters(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write them, for `load`."""
+        # opens: files that a command line, or a launcher's variable, names
         path.write_text(json.dumps(self._asdict(), indent=2) + "\n")
 
     @classmethod

@@ -19,7 +19,10 @@ from rankwise_network.launcher_env import local_rank
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
 from rankwise_watch.reading import PORT
 
-__all__ = ["render", "serve"]
+__all__ = ["PUBLIC", "render", "serve"]
+
+#: What the page says of itself, in its first line.
+PUBLIC = "Every user of this host can read this page: counts and times by rank, group, backend and operation."
 
 #: The metrics: name, kind, what it is, and where it comes from; None where a backend cannot tell.
 _METRICS: tuple[tuple[str, str, str, Callable[[OperationStats], float | None]], ...] = (
@@ -37,6 +40,7 @@ def render(figures: Figures) -> str:
 
 
 def _lines(figures: Figures) -> Iterator[str]:
+    yield f"# {PUBLIC}\n"
     for name, kind, text, value_of in _METRICS:
         yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
         for labels, done in figures.items():
@@ -86,6 +90,11 @@ def _port(port: int | None) -> int:
     return port
 
 
+# opens: the page of metrics, where `RANKWISE_METRICS_PORT` or the program asks for it
+# reached by: every process of this host, of any user
+# guarded by: nothing asks who they are: the page has counts and times by rank, group, backend and operation, no
+# data and no names of files; loopback only, 128 at a time, for 5 s each
+# proved by: tests/plugins/watch/test_metrics.py::test_every_user_of_the_host_reads_counts_and_nothing_else
 class _Server(ThreadingMixIn, HTTPServer):
     """Answers each connection on a thread of its own, so that none waits for another; a few at a time."""
 
