@@ -65,7 +65,7 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     answer, names = registry._here, registry.names
     monkeypatch.setattr(registry, "names", lambda: [name for name in names() if name not in ours])
     no = dist.Availability(False, "it is not installed")
-    monkeypatch.setattr(registry, "_here", lambda name: no if name in ours else answer(name))
+    monkeypatch.setattr(registry, "_here", lambda name, within_s: no if name in ours else answer(name, within_s))
 
 
 @pytest.mark.usefixtures("absent")

@@ -27,6 +27,7 @@ def install(folder: Path, more: str = "") -> list[str]:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Have it on the path of this process, and forget afterwards what it has brought."""
+    from rankwise.backends.registry import registry
     from rankwise.basics import devices
 
     with pytest.MonkeyPatch.context() as patch:
@@ -34,5 +35,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         for folder in path:
             patch.syspath_prepend(folder)
         yield path
+    registry._loaded.pop("entangled", None)
     devices._loaded.pop("quantum", None)
     devices.kind_of_type.cache_clear()

@@ -342,6 +342,40 @@ def test_ranks_meet_of_which_only_some_have_the_device(tmp_path: Path) -> None:
     assert said == ["[2.0, 2.0, 2.0] True", "[2.0, 2.0, 2.0] False"]
 
 
+DEFAULT = """
+import sys
+import rankwise as dist
+print(dist.BackendConfig(), "quantum_sim" in sys.modules)
+try:
+    print(dist.get_default_backend_for_device("quantum:1"))
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("others", ["", "quantum = gloo"])
+def test_a_distribution_may_name_the_default_of_a_device_but_not_two_and_no_other_device(
+    others: str, tmp_path: Path
+) -> None:
+    path = install(tmp_path, "[rankwise.defaults]\nquantum = entangled\ncpu = entangled\n")
+    other = tmp_path / "other-2.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
+    (other / "entry_points.txt").write_text(f"[rankwise.defaults]\nxenon = nobody\n{others}\n")
+    env = {**environment(*map(Path, path)), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", DEFAULT], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    config, default = done.stdout.splitlines()
+    if others:
+        assert config == "cpu:gloo False"
+        assert default.endswith("no default backend for device 'quantum:1' (there is for: cpu, cuda, xenon)")
+    else:
+        assert config.startswith("cpu:gloo,quantum:entangled ")
+        assert default == "entangled"
+
+
 # ---------------------------------------------------------------------- calls that return arrays
 
 

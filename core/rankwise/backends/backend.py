@@ -14,7 +14,7 @@ from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.vocabulary import device_kind
 from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import BackendUnavailableError, DistError
+from rankwise.errors import DistError
 
 __all__ = [
     "Backend",
@@ -170,7 +170,9 @@ class BackendConfig:
     def __init__(self, backend: str | None = None) -> None:
         with shortened:
             if backend is None or backend == UNDEFINED:
-                self.device_backend_map = _defaults()
+                from rankwise.backends.defaults import chosen
+
+                self.device_backend_map = chosen(Backend.default_device_backend_map)
             elif ":" in str(backend):
                 self.device_backend_map = _parse(str(backend))
             else:
@@ -225,11 +227,12 @@ def get_default_backend_for_device(device: str) -> str:
         'nccl'
     """
     with shortened:
-        kind = device_kind(device, Backend.default_device_backend_map)
-        if kind not in Backend.default_device_backend_map:
-            known = ", ".join(Backend.default_device_backend_map)
-            raise ValueError(f"there is no default backend for device {device!r} (there is for: {known})")
-        return Backend.default_device_backend_map[kind]
+        from rankwise.backends.defaults import default_backends
+
+        usual = default_backends(Backend.default_device_backend_map)
+        if (kind := device_kind(device, usual)) not in usual:
+            raise ValueError(f"there is no default backend for device {device!r} (there is for: {', '.join(usual)})")
+        return usual[kind]
 
 
 def availability(name: str) -> Availability:
@@ -339,19 +342,6 @@ def _all_derived(name: str, devices: Sequence[str]) -> Capabilities:
     ops = {**native("send", "recv"), **derived(*COLLECTIVES)}
     features = {**native("tags"), **derived("async", "uneven", "timeout", "abort", "mismatch", "sparse")}
     return Capabilities(name, {device: Device(ops, features) for device in devices})
-
-
-def _defaults() -> dict[str, str]:
-    chosen = {d: name for d, name in Backend.default_device_backend_map.items() if registry.availability(name)}
-    if not chosen:
-        usual = Backend.default_device_backend_map.values()
-        others = [table.backend for table in registry.tables() if table.backend not in usual and table.here()]
-        if len(others) == 1:  # what is all there is must be meant
-            return dict.fromkeys(registry.get(others[0]).capabilities.devices, others[0])
-        reasons = [f"{d}: {registry.availability(n).reason}" for d, n in Backend.default_device_backend_map.items()]
-        named = "".join(f"; {name!r} can, if init_process_group names it" for name in others)
-        raise BackendUnavailableError(f"no default backend can run here: {'; '.join(reasons)}{named}")
-    return chosen
 
 
 def _parse(text: str) -> dict[str, str]:

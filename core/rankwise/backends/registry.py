@@ -138,17 +138,16 @@ class Registry:
             return error
         return None
 
-    def availability(self, name: str, timeout_s: float | None = None) -> Availability:
-        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again.
+    def availability(self, name: str) -> Availability:
+        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again."""
+        return self.availability_within(_ANSWER_S, name)
 
-        Args:
-            name: The backend.
-            timeout_s: How long it may look, if not as long as usual.
-        """
+    def availability_within(self, timeout_s: float, name: str) -> Availability:
+        """Tell the same, if the backend may not look as long as it would like to."""
         name = str(name)
         if not self._answers.get(name):
             self._answers.pop(name, None)
-        return self._here(name, timeout_s)
+        return self._here(name, min(timeout_s, _ANSWER_S))
 
     def load(self, name: str) -> None:
         """Have a backend import what it makes communicators with; an error shows when it makes one."""
@@ -246,11 +245,10 @@ class Registry:
         owners = [owner for found, _, owner in entry_points.declared_by(discovery.ENTRY_POINT_GROUP) if found == name]
         return owners[0] if len(owners) == 1 and _setting(name) not in os.environ else self.provider(name)
 
-    def _here(self, name: str, timeout_s: float | None = None) -> Availability:
+    def _here(self, name: str, timeout_s: float) -> Availability:
         """Return what a backend has answered, or ask it."""
-        if (answer := self._answers.get(name)) is not None:
-            return answer
-        return self._ask(name, _ANSWER_S if timeout_s is None else min(timeout_s, _ANSWER_S))
+        answer = self._answers.get(name)
+        return self._ask(name, timeout_s) if answer is None else answer
 
     def _ask(self, name: str, timeout_s: float) -> Availability:
         with self._asking.setdefault(name, threading.RLock()), held:
@@ -280,7 +278,7 @@ class Registry:
     def _bound(self, spec: BackendSpec) -> BackendSpec:
         """Let a table know whether its backend can run here, and questions which devices it knows."""
         DECLARED_DEVICES.update(spec.capabilities.devices)
-        return replace(spec, capabilities=replace(spec.capabilities, here=lambda: self._here(spec.name)))
+        return replace(spec, capabilities=replace(spec.capabilities, here=lambda: self._here(spec.name, _ANSWER_S)))
 
     def _origin(self, name: str) -> str:
         points = discovery.points_of(name)
