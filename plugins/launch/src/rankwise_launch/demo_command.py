@@ -20,9 +20,9 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "LiveTable", "add_arguments", "run"]
 PROGRAM = "rankwise_launch.demo_program"
 
 DESCRIPTION = """\
-Train a small network on several processes of this machine. Each has data of its own; after every step all_reduce adds
-up their gradients, so that all keep the same parameters.
-With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise there are lines."""
+Train a small network on several processes of this machine. Each has its own data; after every step all_reduce adds up
+their gradients, so that all keep the same parameters.
+With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise plain lines."""
 
 EXAMPLES = """\
 examples:
