@@ -52,7 +52,7 @@ class one_less_than_a_block(Meddling):
 
 @planted
 class one_more_than_a_block(Meddling):
-    """A reduce_scatter of 1,025 elements leaves the last one as it was in the output."""
+    """A reduce_scatter of 1,025 elements does not write the last one to the output."""
 
     def before(self, call):
         self.was = call.array.reshape(-1)[-1:].copy() if call.array is not None else None

@@ -129,7 +129,7 @@ class cuts_off(LocalCommunicator):
 
 @planted
 class mixes_groups(LocalCommunicator):
-    """Messages of a subgroup go by way of the world, and meet those of the world."""
+    """Messages of a subgroup go through the world, and meet those of the world."""
 
     def isend(self, array, dst, tag):
         if self.context.parent is None or tag >= OURS:
