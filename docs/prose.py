@@ -63,7 +63,7 @@ STILTED = {
     r"hands? (?:it|them) on": "pass on",
     r"(?:the|its|their) group goes on|a group goes on": "the group stays usable",
     r"(?<=[.:;] )Of (?:an?|the|these|those|this|that|several|such|all|two|both|its|their|each)": "the subject first",
-    r"(?<!there )(?:is|are|was|were) no (?:rank|backend|bug|error|dependency|call|way out|object|part|part of)": "is not a",
+    r"(?<!there )(?:is|are|was|were) no (?:rank|backend|bug|error|dependency|call|object|part)": "is not a",
     r"what (?:of (?:it|that|them|these)) is": "name it",
     r"(?:who|which|what) (?:is|was) waited for": "the rank that the others wait for",
     r"(?:was|is|were|are) (?:heard|asked|told) (?:of|about)": "name the subject: rank 1 learns, the launcher asks",

@@ -1,4 +1,4 @@
-"""Draw sentences from pages and help texts, to be read by somebody who has not written them: python docs/sample.py [SEED]
+"""Draw sentences from pages and help texts for a reader who has not written them: python docs/sample.py [SEED]
 
 Each has its place, so that it can be found. What docs/prose.py would have written in other words is marked.
 """
@@ -34,6 +34,8 @@ def sentences() -> Iterator[tuple[str, str]]:
         texts += [(path, line, text) for line, text in PROSE["helps"](ast.parse(path.read_text()))]
     for path, begun, text in texts:
         for line, paragraph in PROSE["paragraphs"](text, code=""):
+            if paragraph.startswith(":::"):  # what an API page shows
+                continue
             for sentence in re.split(r"(?<=[.!?])\s+|\s*\|\s*", paragraph):
                 if len(sentence.split()) >= LEAST_WORDS:
                     yield f"{path.relative_to(PROSE['ROOT'])}:{begun - 1 + line}", sentence

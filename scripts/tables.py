@@ -13,8 +13,9 @@ BEGIN, END = "<!-- capabilities: begin -->\n", "<!-- capabilities: end -->\n"
 
 HEAD = """# What each backend can do
 
-`scripts/tables` generates this page from what the plugins declare. `native`: the backend's own library does it. `derived`: it is
-built from the backend's other operations. `conditional`: it depends on the machine, as the note says. `no`: the call is refused.
+`scripts/tables` generates this page from what the plugins declare. `native`: the backend's own library does it.
+`derived`: it is built from the backend's other operations. `conditional`: it depends on the machine, as the note says.
+`no`: the call is refused.
 """
 YES = ("native", "derived")
 
@@ -49,7 +50,7 @@ def markdown(table: CapabilityTable) -> list[str]:
 
 def summed(words: list[str]) -> str:
     """Return how many cells of a column are a yes: all of them, or what the others are."""
-    counts = {"yes": sum(words.count(word) for word in YES)} | {word: words.count(word) for word in ("conditional", "no")}
+    counts = {"yes": sum(map(words.count, YES)), "conditional": words.count("conditional"), "no": words.count("no")}
     if counts["yes"] == len(words):
         return "**all yes**"
     return ", ".join(f"{number} {word}" for word, number in counts.items() if number)

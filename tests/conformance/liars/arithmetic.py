@@ -36,7 +36,7 @@ class narrow_product(OwnReductions):
 
 @planted
 class real_factors(Rewording):
-    """Of a complex factor of PREMUL_SUM only the real part counts."""
+    """PREMUL_SUM uses only the real part of a complex factor."""
 
     def factor(self, given, dtype):
         return given.real if dtype.kind == "c" else given

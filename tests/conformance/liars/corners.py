@@ -238,7 +238,7 @@ class every_hundredth(LocalCommunicator):
 
 @planted
 class gauges_that_fail(LocalCommunicator):
-    """What `rankwise top` asks for raises."""
+    """The query that `rankwise top` sends raises an error."""
 
     def gauges(self):
         raise KeyError("tcp")

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--markdown", action="store_true", help="print the capability table as Markdown")
     parser.add_argument("--device", metavar="KIND", help="show only this kind of device: cpu, cuda")
     parser.add_argument("--dtype", metavar="NAME", help="show only operations that support this dtype on this machine")
-    parser.add_argument("--op", metavar="NAME", help="show one operation or feature in full, with dtypes and reduce ops")
+    parser.add_argument("--op", metavar="NAME", help="show an operation or feature in full, with its dtypes")
     parser.add_argument("--feature", metavar="NAME", help="show one feature in full; with --op, show both")
     parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="show only where these two backends differ")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)

@@ -31,12 +31,12 @@ examples:
 
 
 _READ_ON = """
-What was exchanged: after every step the gradients, by all_reduce; and once, at
-the beginning, the parameters, by broadcast. The program, in some hundred lines:
+The ranks exchanged their gradients after every step, by all_reduce, and at the
+beginning the parameters, once, by broadcast. The program has about 100 lines:
   {program}
-Read on: `rankwise backends` tells what each backend can do, `rankwise bench`
-how fast it is, `rankwise doctor` what is wrong, if anything is; and docs/ has
-the first five minutes."""
+Next, `rankwise backends` shows what each backend supports, `rankwise bench` how
+fast it is, and `rankwise doctor` checks this installation. The documentation
+begins with the first five minutes: docs/first-five-minutes.md."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -63,10 +63,10 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     address = "the address of node 0; " + told.format("127.0.0.1", "MASTER_ADDR", "MASTER_ADDR")
     _both(group, "--master-addr", metavar="ADDR", help=address + "the address from Slurm or the LeaderWorkerSet")
     port = "where the ranks meet; " + told.format("a free port", "MASTER_PORT", "MASTER_PORT")
-    port += "a port derived from the job's name, if the cluster provides it. On several nodes the launchers also use the "
-    port += "next port"
+    port += "a port derived from the job's name, if the cluster provides it. On several nodes the launchers also use "
+    port += "the next port"
     _both(group, "--master-port", type=int, metavar="PORT", help=port)
-    group.add_argument("--standalone", action="store_true", help="use a single node and a free port, whatever the other options say")
+    group.add_argument("--standalone", action="store_true", help="use one node and a free port, despite other options")
     wait = "seconds to wait for the launchers of the other nodes; default 300"
     _both(group, "--join-timeout", type=_seconds, default=300.0, metavar="S", help=wait)
 

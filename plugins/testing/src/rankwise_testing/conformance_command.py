@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backend", metavar="NAME", help="the backend")
     parser.add_argument("--device", metavar="KIND", default="cpu", help="the kind of device: cpu (default), cuda")
     parser.add_argument("--variant", metavar="WAY", help="a variant that the backend declares, such as tcp; or all")
-    parser.add_argument("--launch", metavar="COMMAND", help="the command that starts ranks, such as 'mpiexec -n {size}'")
+    parser.add_argument("--launch", metavar="COMMAND", help="the command to start ranks, such as 'mpiexec -n {size}'")
     parser.add_argument(
         "--fast", action="store_true", help="try each promise in part, within one minute of processor time"
     )

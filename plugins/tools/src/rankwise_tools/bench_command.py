@@ -62,14 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("-n", type=int, default=2, metavar="N", help="number of ranks; default 2")
     parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
-    parser.add_argument("--ops", default="all_reduce", metavar="LIST", help=f"operations: {', '.join(OPS)}; default all_reduce")
+    parser.add_argument(
+        "--ops", default="all_reduce", metavar="LIST", help=f"any of {', '.join(OPS)}; default all_reduce"
+    )
     parser.add_argument(
         "--sizes",
         default="1KiB:16MiB:4",
         metavar="LIST",
         help="FROM:TO:FACTOR, or a list such as 8,64KiB; default 1KiB:16MiB:4",
     )
-    parser.add_argument("--warmup", type=int, default=5, metavar="N", help="untimed calls before the measurement; default 5")
+    parser.add_argument("--warmup", type=int, default=5, metavar="N", help="untimed calls first; default 5")
     parser.add_argument(
         "--iterations", type=int, metavar="N", help="timed calls; defaults to as many as take 0.1 s, and at least 20"
     )

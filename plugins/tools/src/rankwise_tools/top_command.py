@@ -18,8 +18,8 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Watch a running job: which call each rank is in and since when, calls and bytes a second by operation and way, the share
-of time that each rank waits for others, and which rank comes last and by how much. Without an argument the command finds
-your jobs on this machine. Given a store's address, it asks a job on any host, with the job's secret
+of time that each rank waits for others, and which rank comes last and by how much. Without an argument the command
+finds your jobs on this machine. Given a store's address, it asks a job on any host, with the job's secret
 (RANKWISE_SECRET_FILE). It works on any running job, and costs the job time only while it runs."""
 
 EXAMPLES = """\

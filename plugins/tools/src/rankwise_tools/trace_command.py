@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline to this file")
     kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
     parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
-    parser.add_argument("--analyse", action="store_true", help="name the rank that made a different call; the default without -o")
+    parser.add_argument(
+        "--analyse", action="store_true", help="name a rank with a different call; the default without -o"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

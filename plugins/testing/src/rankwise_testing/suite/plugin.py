@@ -138,9 +138,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--launch", default="", metavar="COMMAND", help="how ranks are started: processes, threads, or a command"
     )
     group.addoption("--patience", type=float, default=RUN_S, metavar="S", help=f"how long a test may take ({RUN_S:g})")
-    group.addoption(
-        "--max-size", type=int, metavar="N", help="leave larger worlds out, as where many ranks share few cores"
-    )
+    group.addoption("--max-size", type=int, metavar="N", help="leave out larger worlds, if many ranks share few cores")
     group.addoption("--variant", default="", metavar="NAME", help="one of the ways that the backend declares (none)")
     group.addoption("--seed", type=int, metavar="N", help="what drawn sizes, factors and roots begin from (random)")
     group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
