@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -150,7 +150,7 @@ def pages() -> list[Path]:
 def main() -> int:
     """Print what was found, and return 1 if there was something."""
     chosen = [Path(name).absolute() for name in sys.argv[1:]] or [*pages(), *modules()]
-    readers = {".py": docstrings, ".md": found_in}
+    readers: dict[str, Callable[[str], Iterator[tuple[int, str]]]] = {".py": docstrings, ".md": found_in}
     found = [
         f"{path.relative_to(ROOT)}:{line}: {why}"
         for path in chosen

@@ -6,7 +6,7 @@ from honest import Meddling, OwnReductions, Rewording, folded, planted
 
 @planted
 class nat_is_nothing(OwnReductions):
-    """NaT counts as no time at all in a SUM."""
+    """SUM ignores NaT."""
 
     def fold(self, op, arrays):
         if op.name != "SUM" or arrays[0].dtype.kind != "m":
