@@ -3,7 +3,8 @@
 Each page is shown on a narrow and on a wide screen, in light and in dark. Nothing may stick out, no picture may be
 missing, no program beside another may be cut off, nor a table on the wide screen, no name in a table be broken, nothing
 may be fetched from elsewhere, and the search must find something: if the site has the page docs/developers/stranger.md,
-the answer to each of its questions, among the first five pages.
+the answer to each of its questions, among the first five pages. The first screen of a page with a part of class `front`
+must answer what, how and how fast.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ WIDTHS = (375, 1280)
 STRANGER = Path(__file__).parent / "developers/stranger.md"
 MOST = 5
 TIMEOUT_S = 900
+#: The first screens of a desktop and of a telephone, and what a stranger must see there without moving anything.
+SCREENS = ((1280, 720), (375, 812))
+FIRST = {
+    "what it is": "arrays.*torch\\.distributed",
+    "how it is installed": "pip install",
+    "how it is used": "init_process_group.*all_reduce.*destroy_process_group",
+    "how it is started": "rankwise run -n",
+    "how fast it is": "rankwise 1 .*Open MPI [\\d.]+x .*torch's gloo [\\d.]+x",
+    "what an error says": "Error: .*rank \\d called .* at \\w+\\.py:\\d",
+}
 
 #: Around a program: the page counts as loading, so that the browser waits, until the program tells what it has found.
 FRAME = """<!DOCTYPE html><body><pre id="found"></pre><iframe id="busy" hidden></iframe><script>
@@ -43,9 +54,10 @@ function tell(found) {
 LOOKER = """<script>
 const pages = PAGES, widths = WIDTHS, wrong = [];
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-async function show(url, width) {
+async function show(url, width, height = 900) {
   const frame = document.createElement("iframe");
-  frame.width = width; frame.height = 900;
+  frame.width = width; frame.height = height;
+  frame.style.border = 0;
   document.body.append(frame);
   await new Promise((done) => { frame.onload = done; frame.src = url; });
   const images = [...frame.contentDocument.images];
@@ -70,6 +82,30 @@ function look(page, width, scheme, inside) {
   for (const one of view.performance.getEntriesByType("resource"))
     if (!one.name.startsWith("file:")) tell(`fetched from elsewhere: ${one.name}`);
 }
+// Return the words that are on the screen: not below it, beside it, hidden, or under something else.
+function seen(inside, width, height) {
+  const words = [], walker = inside.createTreeWalker(inside.body, NodeFilter.SHOW_TEXT), range = inside.createRange();
+  while (walker.nextNode()) {
+    range.selectNodeContents(walker.currentNode);
+    const boxes = [...range.getClientRects()].filter((box) => box.width > 1 && box.height > 1);
+    const shown = ({ left, top, right, bottom }) => left >= 0 && top >= 0 && right <= width && bottom <= height
+      && walker.currentNode.parentElement.contains(inside.elementFromPoint((left + right) / 2, (top + bottom) / 2));
+    if (boxes.length && boxes.every(shown)) words.push(walker.currentNode.textContent);
+  }
+  return words.join(" ").replace(/\\s+/g, " ");
+}
+async function lookFirst(page) {
+  for (const [width, height] of SCREENS) {
+    const frame = await show(page, width, height), inside = frame.contentDocument;
+    if (inside.querySelector(".front")) for (const scheme of ["default", "slate"]) {
+      inside.body.setAttribute("data-md-color-scheme", scheme);
+      const words = seen(inside, width, height);
+      for (const [what, pattern] of Object.entries(FIRST)) if (!new RegExp(pattern).test(words))
+        wrong.push(`${page} on the first screen at ${width}, ${scheme}: it does not say ${what}`);
+    }
+    frame.remove();
+  }
+}
 // Type words into the search, and return the pages that it finds.
 async function search(inside, words) {
   const field = inside.querySelector("[data-md-component=search-query]");
@@ -89,6 +125,7 @@ async function search(inside, words) {
     for (const scheme of ["default", "slate"]) look(page, width, scheme, frame.contentDocument);
     frame.remove();
   }
+  await lookFirst(INDEX);
   const frame = await show(INDEX + "?q=PeerDiedError", 1400);
   let hits = 0;
   for (let tries = 0; tries < 300 && !hits; ++tries) {
@@ -114,7 +151,7 @@ def main() -> int:
     pages = sorted(path.as_uri() for path in site.glob("**/*.html") if path.name != "404.html")
     tasks = searches() if (site / "developers/stranger.html").exists() else []
     values = {"PAGES": pages, "WIDTHS": WIDTHS, "WIDE": WIDTHS[-1], "INDEX": (site / "index.html").as_uri()}
-    values |= {"TASKS": tasks, "MOST": MOST}
+    values |= {"TASKS": tasks, "MOST": MOST, "SCREENS": SCREENS, "FIRST": FIRST}
     program = LOOKER
     for name, value in values.items():
         program = re.sub(rf"\b{name}\b", lambda _, value=value: json.dumps(value), program)  # type: ignore[misc]

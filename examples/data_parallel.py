@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="gloo", help="gloo, mpi or nccl")
     parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--every", type=int, help="print a line after so many steps; default an eighth")
+    parser.add_argument("--every", type=int, help="print a line every this many steps; default an eighth of them")
     options = parser.parse_args()
     every = options.every or max(options.steps // 8, 1)
     dist.init_process_group(options.backend)

@@ -21,15 +21,15 @@ class Command(NamedTuple):
 #: All of them.
 COMMANDS = {
     "run": Command("start the ranks of a job", "rankwise-launch"),
-    "demo": Command("watch some processes train something together", "rankwise-launch"),
-    "backends": Command("what each backend can do, and which are installed", "rankwise-launch"),
+    "demo": Command("train a small network on several processes while you watch", "rankwise-launch"),
+    "backends": Command("show which backends are installed, and what each can do", "rankwise-launch"),
     "doctor": Command("diagnose this installation", "rankwise-launch"),
-    "conformance": Command("prove what a backend declares", "rankwise-testing"),
-    "new-backend": Command("a distribution with a backend, to begin from", "rankwise-testing"),
+    "conformance": Command("test that a backend does what it declares", "rankwise-testing"),
+    "new-backend": Command("write a working backend to start from", "rankwise-testing"),
     "bench": Command("measure latency and bandwidth", "rankwise-tools"),
-    "explain": Command("which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
-    "top": Command("what the ranks of a running job do, and who is waited for", "rankwise-tools"),
-    "trace": Command("one timeline of what all ranks did, and which rank made another call", "rankwise-tools"),
+    "explain": Command("show which algorithm runs for a size and a number of ranks, and why", "rankwise-tools"),
+    "top": Command("show what the ranks of a running job do, and which rank the others wait for", "rankwise-tools"),
+    "trace": Command("draw one timeline of all ranks, and name a rank that made a different call", "rankwise-tools"),
     "secret": Command("make a job secret", "rankwise-launch"),
 }
 

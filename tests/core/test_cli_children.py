@@ -54,7 +54,7 @@ def test_the_demo_draws_a_live_table_on_a_terminal() -> None:
     with on_a_terminal("demo", "-n", "2", "--backend", "gloo", "--steps", "40") as (process, leader):
         shown = read_terminal(leader, TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == 0, shown
-    words = ["step 40 of 40", "loss at first", "all_reduce", "\x1b[", "What was exchanged", "identical, bit for bit"]
+    words = ["step 40 of 40", "loss at first", "all_reduce", "\x1b[", "The ranks exchanged", "identical, bit for bit"]
     assert [each for each in words if each not in shown] == []
     assert len(re.findall(r"step \d+ of 40", shown)) > 20
 

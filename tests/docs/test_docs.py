@@ -65,10 +65,10 @@ SMALL, LARGE = range(1 << 16 | 1), range(1 << 20, 1 << 30)
 @pytest.mark.parametrize(
     ("begin", "end", "sizes", "column"),
     [
-        ("### Two ranks", "### Four", SMALL, 0),
-        ("### Two ranks", "### Four", LARGE, 1),
-        ("### Four ranks", "Measured", SMALL, 2),
-        ("### Four ranks", "Measured", LARGE, 3),
+        ("### Two ranks", "### Four", SMALL, 8),
+        ("### Two ranks", "### Four", LARGE, 9),
+        ("### Four ranks", "Measured", SMALL, 10),
+        ("### Four ranks", "Measured", LARGE, 11),
         ("between two hosts", "Measured", SMALL, 4),
         ("between two hosts", "Measured", LARGE, 5),
     ],
@@ -92,7 +92,7 @@ def test_the_ratios_of_mpi_at_a_glance_are_the_means_of_its_table():
         assert shown_ratios()[column] == means
 
 
-@pytest.mark.parametrize(("ranks", "small", "column"), [(2, True, 8), (2, False, 9), (4, True, 10), (4, False, 11)])
+@pytest.mark.parametrize(("ranks", "small", "column"), [(2, True, 0), (2, False, 1), (4, True, 2), (4, False, 3)])
 def test_the_ratios_of_the_compiled_parts_at_a_glance_are_the_means_of_their_table(ranks, small, column):
     table = text("native.md").partition(f"| {ranks} ranks | bytes |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| \w+ \| (\d+) \| ([\d.]+) \|(.*)\|$", table, re.MULTILINE)
@@ -100,6 +100,19 @@ def test_the_ratios_of_the_compiled_parts_at_a_glance_are_the_means_of_their_tab
     times = [(ours, [float(cell.split(",")[0]) for cell in rivals.split("|")]) for ours, rivals in chosen]
     _, openmpi, mpich, gloo = (mean_ratio([(ours, each[peer]) for ours, each in times]) for peer in range(4))
     assert shown_ratios()[column] == [gloo, openmpi, mpich]
+
+
+def test_the_front_page_shows_the_ratios_of_what_is_installed_by_default():
+    bars = [float(ratio) for ratio in re.findall(r"</span>([\d.]+)x</td>", text("index.md"))]
+    assert bars == [ratio for gloo, openmpi, _ in shown_ratios()[:2] for ratio in (openmpi, gloo)]
+
+
+def test_the_error_on_the_front_page_is_one_that_is_tested():
+    shown = text("index.md").partition("CollectiveMismatchError")[2].partition("\n```")[0]
+    run = text("first-five-minutes.md").partition("CollectiveMismatchError")[2]
+    assert [line.split(" at ")[0] for line in shown.splitlines()] == [
+        line.split(" at ")[0] for line in run.splitlines()[: shown.count("\n") + 1]
+    ]
 
 
 def mean_ratio(times):

@@ -64,3 +64,29 @@ def test_a_site_that_is_well_has_nothing_said_of_it_but_what_the_search_finds(tm
     (tmp_path / "index.html").write_text("<!DOCTYPE html><p>no search")
     code, said = looked_at(tmp_path, monkeypatch, capsys)
     assert (code, said) == (1, "the search finds nothing\n")
+
+
+FRONT = """<div class="front"><p>arrays as in torch.distributed<p>pip install<p>rankwise run -n 2
+<p>init_process_group() all_reduce() destroy_process_group()<p>rankwise 1 <p>Open MPI 2.2x <p>torch's gloo 220x
+<p{style}>SomeError: rank 2 called all_reduce() at program.py:6</div>"""
+
+
+def test_a_first_screen_that_says_what_how_and_how_fast_is_well(tmp_path, monkeypatch, capsys):
+    (tmp_path / "index.html").write_text(PAGE.format(style="", body=FRONT.format(style="")))
+    assert looked_at(tmp_path, monkeypatch, capsys) == (0, "1 pages look well, and the search finds something\n")
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        "margin-top: 900px",  # below the screen
+        "visibility: hidden",
+        'position: fixed; top: 0; z-index: -1"><b style="position: fixed; inset: 0; background: red"></b><i class="',
+    ],
+)
+def test_what_is_not_on_the_first_screen_is_missed(style, tmp_path, monkeypatch, capsys):
+    (tmp_path / "index.html").write_text(PAGE.format(style="", body=FRONT.format(style=f' style="{style}"')))
+    code, said = looked_at(tmp_path, monkeypatch, capsys)
+    assert code == 1
+    for width in (375, 1280):
+        assert f"on the first screen at {width}, default: it does not say what an error says" in said

@@ -90,7 +90,7 @@ def test_a_program_is_shorter_than_the_one_over_mpi4py(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_has_its_entry_with_a_small_picture_and_its_lines(name: str) -> None:
     page = (ROOT / "docs/gallery.md").read_text()
-    entry = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    entry = page.partition(f" {{ #{name} }}\n")[2].partition("\n## ")[0]
     assert re.search(rf"^!\[.{{40,}}\]\(images/gallery/{name}\.svg\)$", entry, re.MULTILINE)
     assert (ROOT / f"docs/images/gallery/{name}.svg").stat().st_size < 30_000
     ours, theirs = (lines_of(path / f"{name}.py") for path in (GALLERY, GALLERY / "mpi4py"))
@@ -101,6 +101,6 @@ def test_a_program_has_its_entry_with_a_small_picture_and_its_lines(name: str) -
 
 
 def test_the_page_and_the_benchmark_have_each_program_in_order() -> None:
-    told = re.findall(r"^## (\w+)$", (ROOT / "docs/gallery.md").read_text(), re.MULTILINE)
+    told = re.findall(r"^## .+ \{ #(\w+) \}$", (ROOT / "docs/gallery.md").read_text(), re.MULTILINE)
     timed = re.findall(r'^    "(\w+)": \(".+ lambda rank:', (ROOT / "benchmarks/gallery.py").read_text(), re.MULTILINE)
     assert told == timed == PROGRAMS

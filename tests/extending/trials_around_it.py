@@ -187,7 +187,7 @@ def run(options):
         Edit(
             "core/rankwise/cli.py",
             '    "greet": Command("greet somebody", "rankwise-tools"),\n',
-            '    "trace": Command("one timeline of what all ranks did, and which rank made another call", '
+            '    "trace": Command("draw one timeline of all ranks, and name a rank that made a different call", '
             '"rankwise-tools"),\n',
         ),
         Edit("pyproject.toml", " | greet_command", "explain_command"),
@@ -205,7 +205,7 @@ assert "greet somebody" in said("--help")
         Edit(
             "docs/command-line.md",
             "\n| `rankwise greet` | greets somebody |",
-            "| `rankwise trace` | one timeline of what all ranks did, and which rank made another call |",
+            "| `rankwise trace` | draws one timeline of all ranks, and names a rank that made a different call |",
         ),
         Edit("docs/command-line.md", "\n## rankwise greet\n\nGreets somebody.\n", END),
     ),

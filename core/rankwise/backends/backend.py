@@ -119,7 +119,7 @@ class Backend(str, metaclass=_BackendNames):
             extended_api: Which of the two signatures `func` has.
             devices: One kind of device or several; "cpu" if None.
             capabilities: What it can do; by default every collective, derived from its send and receive.
-            replace: Take the place of a backend of the same name.
+            replace: Replace a backend of the same name.
 
         Raises:
             ValueError: The name is taken, or not valid.
@@ -236,7 +236,7 @@ def get_default_backend_for_device(device: str) -> str:
 
 
 def availability(name: str) -> Availability:
-    """Return whether a backend can run on this machine, and if not, why and how to change that.
+    """Return whether a backend can run on this machine, and if not, why and how to fix it.
 
     Args:
         name: A name, or a composite such as "cpu:gloo,cuda:nccl", of which all parts must be available.
@@ -260,7 +260,7 @@ def availability(name: str) -> Availability:
 
 
 def is_available() -> bool:
-    """Return whether the package can be used: it always can, at least in a world of one.
+    """Return whether the package can be used: always true, at least in a world of one.
 
     Returns:
         True.

@@ -289,7 +289,7 @@ class CapabilityTable:
 
 
 def capabilities(backend: str | None = None) -> CapabilityTable:
-    """Return what the installed backends, or one of them, can do on this machine; printing it shows a table.
+    """Return what the installed backends, or one of them, support on this machine; print it to see a table.
 
     Args:
         backend: The name of one backend; None for all that load.

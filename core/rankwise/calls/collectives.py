@@ -167,7 +167,7 @@ def reduce(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Reduce the arrays of all ranks into that of the destination; the others keep theirs as they are.
+    """Reduce the arrays of all ranks into that of the destination; the other arrays keep their content.
 
     Args:
         tensor: What this rank contributes and, at the destination, where the result goes; of the same dtype and shape
@@ -225,7 +225,7 @@ def gather(
     *,
     timeout: Timeout | None = None,
 ) -> Work | None:
-    """Copy rank i's array into `gather_list[i]` of the destination, global rank 0 unless told otherwise.
+    """Copy rank i's array into `gather_list[i]` of the destination, by default global rank 0.
 
     The ranks' arrays may differ in size, on backends with the feature `uneven`.
 

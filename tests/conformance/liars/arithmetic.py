@@ -6,7 +6,7 @@ from honest import Meddling, OwnReductions, Rewording, folded, planted
 
 @planted
 class nat_is_nothing(OwnReductions):
-    """NaT counts as no time at all in a SUM."""
+    """SUM ignores NaT."""
 
     def fold(self, op, arrays):
         if op.name != "SUM" or arrays[0].dtype.kind != "m":
@@ -36,7 +36,7 @@ class narrow_product(OwnReductions):
 
 @planted
 class real_factors(Rewording):
-    """Of a complex factor of PREMUL_SUM only the real part counts."""
+    """PREMUL_SUM uses only the real part of a complex factor."""
 
     def factor(self, given, dtype):
         return given.real if dtype.kind == "c" else given
@@ -78,7 +78,7 @@ class flushes_subnormals(Meddling):
 
 @planted
 class subnormals_are_nothing(OwnReductions):
-    """What is given as a subnormal counts as zero in MAX of float32."""
+    """MAX of float32 takes subnormal inputs for zero."""
 
     def fold(self, op, arrays):
         if op.name != "MAX" or arrays[0].dtype != np.float32:
@@ -107,7 +107,7 @@ class product_of_two(OwnReductions):
 
 @planted
 class low_byte_alone(OwnReductions):
-    """BAND of 16 bits looks at the low byte alone."""
+    """BAND of 16 bits looks only at the low byte."""
 
     def fold(self, op, arrays):
         if op.name != "BAND" or arrays[0].dtype != np.uint16:

@@ -1,4 +1,4 @@
-"""From five ranks on a broadcast brings numbers of the other byte order in the machine's own."""
+"""With five ranks or more, a broadcast turns numbers of the other byte order into the machine's own."""
 
 from honest import spec
 

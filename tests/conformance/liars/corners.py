@@ -104,7 +104,7 @@ class rounded_minimum(OwnReductions):
 
 @planted
 class infinities_that_vanish(OwnReductions):
-    """Infinity and minus infinity add up to nothing."""
+    """Infinity and minus infinity add up to zero."""
 
     def fold(self, op, arrays):
         if op.name != "SUM" or arrays[0].dtype != np.float32:
@@ -167,7 +167,7 @@ class bytes_of_no_other(LocalCommunicator):
 
 @planted
 class dtypes_by_their_size(LocalCommunicator):
-    """A message of another dtype of the same size is received without a word."""
+    """A message of another dtype of the same size is received silently."""
 
     def isend(self, array, dst, tag):
         if tag >= OURS or array.dtype.hasobject or array.dtype.itemsize not in (4, 8):
@@ -180,7 +180,7 @@ class dtypes_by_their_size(LocalCommunicator):
 
 @planted
 class ends_in_wait_alone(LocalCommunicator):
-    """A receive says that it has ended only when it was waited for."""
+    """A receive reports its end only after a wait."""
 
     def irecv(self, array, src, tag):
         work = super().irecv(array, src, tag)
@@ -238,7 +238,7 @@ class every_hundredth(LocalCommunicator):
 
 @planted
 class gauges_that_fail(LocalCommunicator):
-    """What `rankwise top` asks for raises."""
+    """The query that `rankwise top` sends raises an error."""
 
     def gauges(self):
         raise KeyError("tcp")
@@ -246,7 +246,7 @@ class gauges_that_fail(LocalCommunicator):
 
 @planted
 class gauges_that_shrink(LocalCommunicator):
-    """What has moved is counted down."""
+    """The count of moved bytes goes down."""
 
     moved = 0
 

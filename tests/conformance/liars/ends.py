@@ -63,7 +63,7 @@ class loses_small_ones(LocalCommunicator):
 
 @planted
 class says_no_good_bye(LocalCommunicator):
-    """A rank that leaves does not tell: receives from it wait until their time is up."""
+    """A rank leaves without telling the others: receives from it wait until they time out."""
 
     def close(self):
         for box in self._boxes:
@@ -98,7 +98,7 @@ class closes_the_rest(LocalCommunicator):
 
 @planted
 class silent_abort(LocalCommunicator):
-    """An abort ends what is pending on the rank that aborts, and tells nobody."""
+    """An abort ends pending operations on the aborting rank only."""
 
     def abort(self, error):
         self._boxes[self.rank].fail(error)
@@ -122,7 +122,7 @@ def phantom_device():
 
 
 def slow_to_say():
-    """Whether the backend can run here takes a second to tell, each time."""
+    """Each check whether the backend can run here takes a second."""
 
     def available():
         time.sleep(1)
@@ -142,7 +142,7 @@ class _Unwilling(LocalCommunicator):
 
 
 def condition_that_lies():
-    """The condition of gather says that it holds, and gather fails."""
+    """The condition of gather holds, but gather fails."""
     device = CAPABILITIES.devices["cpu"]
     ops = {**device.ops, **conditional("gather", reason="needs a driver", holds=lambda: True)}
     table = Capabilities("condition_that_lies", {"cpu": Device(ops, device.features)})
@@ -158,7 +158,7 @@ def says_native():
 
 @planted
 class another_error(LocalCommunicator):
-    """An abort ends what is pending with an error of the backend's own."""
+    """An abort ends pending operations with the backend's own error."""
 
     def abort(self, error):
         super().abort(DistBackendError("something went wrong"))
@@ -174,7 +174,7 @@ class takes_any_options(LocalCommunicator):
 
 @planted
 class makes_it_in_its_own_time(LocalCommunicator):
-    """Making a group waits for the others as long as it likes, whatever the deadline is."""
+    """Making a group waits for the others beyond the deadline."""
 
     def __init__(self, context):
         super().__init__(context)

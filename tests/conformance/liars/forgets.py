@@ -1,4 +1,4 @@
-"""A message is read from the address where it lay, whatever has become of its array."""
+"""A message is read from its old address, even if its array has moved or gone."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""What a failed collective has raised is kept, and with it the frames that it has come through."""
+"""A failed collective's error is kept, together with the frames of its traceback."""
 
 from honest import spec
 

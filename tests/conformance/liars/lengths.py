@@ -15,7 +15,7 @@ class bad_at_16_kib(Meddling):
 
 @planted
 class long_parts_of_the_third_root(Meddling):
-    """What a scatter of four from root 2 brings to rank 3 repeats itself from 5,000 elements on."""
+    """A scatter of four from root 2 brings rank 3 data that repeats from 5,000 elements on."""
 
     def after(self, call):
         if (call.op, self.size, call.root, self.rank) == ("scatter", 4, 2, 3) and call.array.size > 5_000:
@@ -34,7 +34,7 @@ class bad_from_eleven_on(Meddling):
 
 @planted
 class bad_at_sixteen(Meddling):
-    """A gather of sixteen ranks brings the part of rank 8 as that of rank 0."""
+    """A gather of sixteen ranks returns the part of rank 8 as that of rank 0."""
 
     def after(self, call):
         if call.op == "gather" and self.size == 16 and self.rank == call.root:
@@ -52,7 +52,7 @@ class one_less_than_a_block(Meddling):
 
 @planted
 class one_more_than_a_block(Meddling):
-    """A reduce_scatter of 1,025 elements leaves the last one as it was in the output."""
+    """A reduce_scatter of 1,025 elements does not write the last one to the output."""
 
     def before(self, call):
         self.was = call.array.reshape(-1)[-1:].copy() if call.array is not None else None
@@ -74,7 +74,7 @@ class long_to_the_last_root(Meddling):
 
 @planted
 class long_exchange(Meddling):
-    """An all_to_all of 8,192 elements or more brings this rank's own part from another."""
+    """An all_to_all of 8,192 elements or more replaces this rank's own part by another's."""
 
     def after(self, call):
         if call.op == "all_to_all" and self.size > 2 and call.outs[self.rank].size >= 8_192:

@@ -32,7 +32,7 @@ class keeps_what_is_short(LocalCommunicator):
 
 @planted
 class refused_and_kept(LocalCommunicator):
-    """A message that was refused as too long meets the next receive."""
+    """A message that was refused as too long matches the next receive."""
 
     def isend(self, array, dst, tag):
         box, kept = self._boxes[dst], bytes(as_bytes(array))
@@ -52,7 +52,7 @@ class refused_and_kept(LocalCommunicator):
 
 @planted
 class anyone_of_any_tag(LocalCommunicator):
-    """A message meets a receive from anyone that waits for another tag."""
+    """A message matches a receive from any rank that waits for another tag."""
 
     def isend(self, array, dst, tag):
         waiting = [t for (src, t), _ in list(self._boxes[dst]._receives) if src is None and t < OURS]
@@ -61,7 +61,7 @@ class anyone_of_any_tag(LocalCommunicator):
 
 @planted
 class lengths_of_31_bits(Handing):
-    """Of a message of more than 2 GiB the bytes from there on are lost."""
+    """A message of more than 2 GiB loses the bytes beyond."""
 
     def isend(self, array, dst, tag):
         if array.nbytes <= 1 << 31:
@@ -72,7 +72,7 @@ class lengths_of_31_bits(Handing):
 
 @planted
 class anyone_but_the_last(LocalCommunicator):
-    """A receive from anyone that waits is not met by a message from the last rank of a group of three."""
+    """A waiting receive from any rank ignores messages from the last rank of a group of three."""
 
     def isend(self, array, dst, tag):
         box = self._boxes[dst]
@@ -85,7 +85,7 @@ class anyone_but_the_last(LocalCommunicator):
 
 @planted
 class first_come(LocalCommunicator):
-    """Of two receives that wait for the same message the one that was begun last gets it."""
+    """If two receives wait for the same message, the one that began last gets it."""
 
     def isend(self, array, dst, tag):
         box = self._boxes[dst]

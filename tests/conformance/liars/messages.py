@@ -26,7 +26,7 @@ class Handing(LocalCommunicator):
 
 @planted
 class tag_of_24_bits(LocalCommunicator):
-    """Of a tag only 24 bits travel."""
+    """Only 24 bits of a tag travel."""
 
     def isend(self, array, dst, tag):
         return super().isend(array, dst, tag if tag >= OURS else tag & 0xFFFFFF)
@@ -61,7 +61,7 @@ class last_of_64_kib(Handing):
 
 @planted
 class misnames_the_sender(LocalCommunicator):
-    """A receive from anyone says that it was rank 0 who has sent."""
+    """A receive from any rank reports rank 0 as the sender."""
 
     def irecv(self, array, src, tag):
         work = super().irecv(array, src, tag)
@@ -115,7 +115,7 @@ class wants_the_size(LocalCommunicator):
 
 @planted
 class cuts_off(LocalCommunicator):
-    """A message that is too long is cut off without a word."""
+    """A message that is too long is cut off silently."""
 
     def isend(self, array, dst, tag):
         work = FutureWork()
@@ -129,7 +129,7 @@ class cuts_off(LocalCommunicator):
 
 @planted
 class mixes_groups(LocalCommunicator):
-    """Messages of a subgroup go by way of the world, and meet those of the world."""
+    """Messages of a subgroup go through the world, and meet those of the world."""
 
     def isend(self, array, dst, tag):
         if self.context.parent is None or tag >= OURS:
@@ -187,7 +187,7 @@ class free_too_early(LocalCommunicator):
 
 @planted
 class takes_what_was_withdrawn(LocalCommunicator):
-    """A receive that is withdrawn says so, and takes the next message all the same."""
+    """A withdrawn receive reports its withdrawal, but still takes the next message."""
 
     def irecv(self, array, src, tag):
         work = super().irecv(array, src, tag)
@@ -209,7 +209,7 @@ class keeps_messages(LocalCommunicator):
 
 @planted
 class takes_what_it_probes(LocalCommunicator):
-    """A message of more than 100,000 bytes that was probed is gone."""
+    """A probed message of more than 100,000 bytes is lost."""
 
     def iprobe(self, src, tag):
         found = super().iprobe(src, tag)
@@ -220,7 +220,7 @@ class takes_what_it_probes(LocalCommunicator):
 
 @planted
 class probes_what_was_received(LocalCommunicator):
-    """A message is still told after it was received."""
+    """A probe still reports a message after it was received."""
 
     last = None
 
@@ -231,7 +231,7 @@ class probes_what_was_received(LocalCommunicator):
 
 @planted
 class probes_any_tag(LocalCommunicator):
-    """A probe that finds nothing of its tag tells of a message of tag 0 or 5."""
+    """A probe that finds no message of its tag reports one of tag 0 or 5."""
 
     def iprobe(self, src, tag):
         return super().iprobe(src, tag) or super().iprobe(src, 0) or super().iprobe(src, 5)
@@ -239,7 +239,7 @@ class probes_any_tag(LocalCommunicator):
 
 @planted
 class probes_of_rank_0(LocalCommunicator):
-    """A probe of anyone says that it was rank 0 who has sent."""
+    """A probe of any rank reports rank 0 as the sender."""
 
     def iprobe(self, src, tag):
         found = super().iprobe(src, tag)
@@ -248,7 +248,7 @@ class probes_of_rank_0(LocalCommunicator):
 
 @planted
 class got_all_it_had_room_for(LocalCommunicator):
-    """A receive says that it has got as much as its array holds."""
+    """A receive always reports the size of its array as the message's length."""
 
     def irecv(self, array, src, tag):
         work = super().irecv(array, src, tag)
@@ -259,7 +259,7 @@ class got_all_it_had_room_for(LocalCommunicator):
 
 @planted
 class tells_what_others_get(LocalCommunicator):
-    """A probe tells of the first message that was sent to this rank, whatever a receive has made of it."""
+    """A probe always reports the first message that was sent to this rank, even after its receive."""
 
     sent: ClassVar[dict] = {}
 

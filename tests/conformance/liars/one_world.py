@@ -1,4 +1,4 @@
-"""There is one world, it believes: all groups that are made from no other have the same mailboxes."""
+"""All groups that are not made from another share their mailboxes, as if there were one world."""
 
 from honest import spec
 

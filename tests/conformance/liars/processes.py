@@ -101,7 +101,7 @@ class ends_the_living(_Outliving):
 
 @_mesh
 class deaf_after_a_death(_Outliving):
-    """After the death of a rank nothing can be sent any more."""
+    """After the death of a rank nothing more can be sent."""
 
     dead = False
 

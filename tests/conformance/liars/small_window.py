@@ -1,4 +1,4 @@
-"""What was sent and not yet received is at most 1,000 messages and 4 MiB: an isend beyond it waits."""
+"""At most 1,000 messages and 4 MiB may be sent and not yet received: an isend beyond that waits."""
 
 import threading
 

@@ -24,7 +24,7 @@ class narrow_sum(OwnReductions):
 
 @planted
 class order_of_ranks(OwnReductions):
-    """Each rank adds up the arrays from its own on, so that the last bits differ."""
+    """Each rank adds up the arrays beginning with its own, so that the last bits differ."""
 
     def fold(self, op, arrays):
         if op.name != "SUM" or arrays[0].dtype != np.float32:
@@ -134,7 +134,7 @@ class misses_its_own(Meddling):
 
 @planted
 class global_root(Meddling):
-    """A broadcast in a subgroup comes from nowhere if the root's ranks in group and world differ."""
+    """A broadcast in a subgroup has no source if the root's ranks in group and world differ."""
 
     def after(self, call):
         if call.op == "broadcast" and self.context.global_ranks[call.root] != call.root and self.rank != call.root:
@@ -163,7 +163,7 @@ class bad_at_six(Meddling):
 
 @planted
 class bad_at_eight(Meddling):
-    """An all_gather of 8 ranks brings the last two parts the other way round."""
+    """An all_gather of 8 ranks swaps the last two parts."""
 
     def after(self, call):
         if call.op == "all_gather" and self.size == 8 and call.array.size:

@@ -12,7 +12,7 @@ from rankwise_local import LocalCommunicator
 
 @planted
 class reports_early(LocalCommunicator):
-    """The work of an asynchronous collective has ended when the call was issued."""
+    """The work of an asynchronous collective ends as soon as the call is issued."""
 
     def run(self, call, timeout_s, async_op=False):
         work = super().run(call, timeout_s, async_op)
@@ -125,7 +125,7 @@ class Told(LocalCommunicator):
 
 @planted
 class any_root(Told):
-    """Ranks that name different roots are not told so."""
+    """Ranks that name different roots get no error."""
 
     def told(self, call):
         return replace(call, root=0) if call.op == "broadcast" else call
@@ -133,7 +133,7 @@ class any_root(Told):
 
 @planted
 class any_reduce_op(Told):
-    """Ranks that name different reduce ops are not told so."""
+    """Ranks that name different reduce ops get no error."""
 
     def told(self, call):
         from rankwise import ReduceOp
@@ -143,7 +143,7 @@ class any_reduce_op(Told):
 
 @planted
 class dead_after_a_mismatch(LocalCommunicator):
-    """A group whose ranks have disagreed once is of no use any more."""
+    """A group whose ranks have disagreed once is unusable."""
 
     def compare_and_run(self, call, algorithm, sequence, deadline):
         try:
@@ -155,7 +155,7 @@ class dead_after_a_mismatch(LocalCommunicator):
 
 @planted
 class blames_the_next(LocalCommunicator):
-    """Of ranks that disagree the one after the odd one is named."""
+    """The error names the rank after the odd one."""
 
     def compare_and_run(self, call, algorithm, sequence, deadline):
         try:

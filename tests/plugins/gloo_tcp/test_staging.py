@@ -71,7 +71,7 @@ def test_without_a_device_the_table_says_what_it_depends_on() -> None:
     except Exception:
         here = False
     assert (said["support"], said["usable"], supported) == ("conditional", here, here)
-    assert said["reason"] == "by way of the host; needs a device 'cuda'"
+    assert said["reason"] == "through the host; needs a device 'cuda'"
 
 
 def test_the_stand_in_has_the_signatures_of_cupy() -> None:

@@ -12,9 +12,9 @@ __all__ = ["axis_of", "cut", "share", "shares"]
 
 
 def share(n: int, group: Group = None, *, rank: int | None = None) -> range:
-    """Return the part of `range(n)` that is a rank's, where all ranks have about the same.
+    """Return a rank's part of `range(n)`, which is divided about equally among all ranks.
 
-    The first ranks have one more where it does not come out even.
+    If the division leaves a remainder, the first ranks have one more.
 
     Args:
         n: How many indices there are.

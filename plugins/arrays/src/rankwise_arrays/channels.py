@@ -19,7 +19,7 @@ _VALUE, _END = range(2)
 def channel(src: int = 0, group: Group = None, *, pickle: bool = False, timeout: Any = None) -> Channel:
     """Make a channel in which one rank of a group writes and all others read; all of them call.
 
-    It has a group of its own, so what goes through it meets no other call.
+    The channel has its own group, so its values never meet another call.
 
     Args:
         src: Who writes, as a global rank.
@@ -78,7 +78,7 @@ class Channel:
                 dist.abort_process_group(self._group)
 
     def put(self, value: Any) -> None:
-        """Hand all readers an object or an array; wait for a reader that is not yet done with the one before.
+        """Send all readers an object or an array; wait for readers that have not taken the previous one.
 
         Args:
             value: What to send; NumPy arrays are sent as such.

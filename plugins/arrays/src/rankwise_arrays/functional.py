@@ -1,8 +1,7 @@
-"""Calls that leave what they are given as it is, and return what comes out: `rankwise.functional`.
+"""Calls that leave their arguments unchanged and return their result: `rankwise.functional`.
 
-The output is new, and of the caller's own kind: of NumPy, CuPy, torch, JAX or anything else with DLPack; of a number it
-is a number. Inputs may be read-only, and their elements need not lie in order. On a rank that is not in the group each
-call returns None.
+The result is a new value of the caller's own kind: an array of NumPy, CuPy, torch, JAX or any library with DLPack, or a
+number. Inputs may be read-only and need not be contiguous. On a rank that is not in the group each call returns None.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = [
 
 
 def all_reduce(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return the reduction of what all ranks give, element by element.
+    """Return the element-wise reduction of all ranks' values.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
@@ -100,7 +99,7 @@ def broadcast(x: Any, src: int = 0, group: Group = None, *, timeout: Any = None)
 
 
 def all_gather(x: Any, axis: int | None = None, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return what all ranks give, in the order of ranks.
+    """Return all ranks' values, in rank order.
 
     Args:
         x: What this rank gives.
@@ -138,7 +137,7 @@ def all_gather(x: Any, axis: int | None = None, group: Group = None, *, timeout:
 
 
 def gather(x: Any, dst: int = 0, axis: int | None = None, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return to one rank what all give, in the order of ranks, and None to the others.
+    """Return all ranks' values, in rank order, to one rank, and None to the others.
 
     Args:
         x: What this rank gives.
@@ -189,7 +188,7 @@ def scatter(
     lengths: Sequence[int] | None = None,
     timeout: Any = None,
 ) -> Any:
-    """Return to each rank its part of the source's array, which the others need not know; `gather` is the way back.
+    """Return each rank's part of the source's array, whose shape the others need not know; `gather` is the inverse.
 
     Args:
         x: The array on rank `src`; None on the others.
@@ -235,7 +234,7 @@ def scatter(
 def reduce_scatter(
     x: Any, op: ReduceOp = ReduceOp.SUM, axis: int = 0, group: Group = None, *, timeout: Any = None
 ) -> Any:
-    """Return this rank's share of the reduction of what all ranks give.
+    """Return this rank's share of the reduction of all ranks' values.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
@@ -264,7 +263,7 @@ def reduce_scatter(
 def all_to_all(
     x: Any, split_axis: int = 0, concat_axis: int | None = None, group: Group = None, *, timeout: Any = None
 ) -> Any:
-    """Send each rank a part, and join what comes: so an array divided along one axis becomes divided along another.
+    """Send each rank a part, and join the received parts: divide an array along another axis than before.
 
     Args:
         x: This rank's array, or a list of one array for each rank, of one dtype and of any shapes.
@@ -311,7 +310,7 @@ def all_to_all(
 
 
 def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, timeout: Any = None) -> Any:
-    """Send arrays along pairs of ranks; who gets none has zeros.
+    """Send arrays along pairs of ranks; a rank that receives none gets zeros.
 
     Args:
         x: What this rank gives; of one dtype and shape on all ranks.
@@ -347,7 +346,7 @@ def permute(x: Any, pairs: Iterable[tuple[int, int]], group: Group = None, *, ti
 
 
 def scan(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return the reduction of what the ranks up to this one give, in their order.
+    """Return the reduction of the values of the ranks up to this one, in rank order.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
@@ -366,7 +365,7 @@ def scan(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = N
 
 
 def exscan(x: Any, op: Op = ReduceOp.SUM, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return the reduction of what the ranks before this one give; rank 0 gets what it gave.
+    """Return the reduction of the values of the ranks before this one; rank 0 gets its own value.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.

@@ -1,4 +1,4 @@
-"""Ranks in a grid: who is where, who is beside whom, and the exchange of halos."""
+"""Ranks in a grid: their coordinates, their neighbours, and the exchange of halos."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Grid", "grid"]
 def grid(shape: Sequence[int] | int, periodic: bool | Sequence[bool] = False, group: Group = None) -> Grid:
     """Arrange the ranks of a group in a grid, row by row.
 
-    No rank talks to another for it.
+    The call needs no communication.
 
     Args:
-        shape: How many ranks there are along each axis. A 0 is chosen, so that axes are about equally long; one number
+        shape: How many ranks each axis has. The call replaces a 0 so that axes are about equally long; one number
             is the number of axes, all of them chosen.
         periodic: Whether each axis ends where it begins: for all, or for each.
         group: The group; None is the default group.
@@ -98,7 +98,7 @@ class Grid:
         return self._ranks[place]
 
     def shift(self, axis: int, distance: int = 1) -> tuple[int | None, int | None]:
-        """Return from whom this rank gets and to whom it sends when all send along an axis; None beyond an edge.
+        """Return the ranks from which this one receives and to which it sends along an axis; None beyond an edge.
 
         Args:
             axis: The axis.
@@ -107,17 +107,17 @@ class Grid:
         return self._at({axis: -distance}), self._at({axis: distance})
 
     def neighbours(self) -> list[int | None]:
-        """Return the ranks beside this one, two for each axis, the lower one first; None beyond an edge."""
+        """Return this rank's neighbours, two for each axis, the lower one first; None beyond an edge."""
         return [self._at({axis: step}) for axis in range(len(self.shape)) for step in (-1, 1)]
 
     def sub(self, *axes: int) -> Grid:
-        """Return the grid of the ranks that differ from this one in some axes alone; all ranks of this grid call.
+        """Return the grid of the ranks that differ from this one only in some axes; all ranks make the call.
 
         Args:
             axes: The axes that stay.
 
         Returns:
-            A grid over a group of its own.
+            A grid over a new group.
         """
         kept = sorted(axis % len(self.shape) for axis in axes)
         others = [axis for axis in range(len(self.shape)) if axis not in kept]
@@ -134,7 +134,7 @@ class Grid:
     def exchange_halos(
         self, array: Array, width: int | Sequence[int] = 1, *, async_op: bool = False, timeout: Any = None
     ) -> Exchange | None:
-        """Fill the edges of this rank's array with what the ranks beside it have there, corners included.
+        """Fill the edges of this rank's array with the neighbours' values, corners included.
 
         The outermost `width` elements along each axis belong to the ranks beside: what they have innermost of it is
         copied there. Edges beside nobody stay as they are.

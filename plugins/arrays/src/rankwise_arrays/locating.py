@@ -1,4 +1,4 @@
-"""Where the least and the greatest are: MPI's MINLOC and MAXLOC."""
+"""The minimum and maximum with their places: MPI's MINLOC and MAXLOC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["maxloc", "minloc"]
 
 
 def minloc(x: Any, index: Any = None, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return the least of what all ranks give, element by element, and where it is.
+    """Return the element-wise minimum of all ranks' values, and where it is.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.
@@ -35,7 +35,7 @@ def minloc(x: Any, index: Any = None, group: Group = None, *, timeout: Any = Non
 
 
 def maxloc(x: Any, index: Any = None, group: Group = None, *, timeout: Any = None) -> Any:
-    """Return the greatest of what all ranks give, element by element, and where it is; see `minloc`.
+    """Return the element-wise maximum of all ranks' values, and where it is; see `minloc`.
 
     Args:
         x: What this rank contributes; of one dtype and shape on all ranks.

@@ -1,4 +1,4 @@
-"""Messages there and back in one call."""
+"""A message in each direction in one call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAG = 0x5A5A5A
 def sendrecv(
     send: Any, dst: int | None, recv: Any, src: int | None, group: Group = None, tag: int = 0, *, timeout: Any = None
 ) -> int:
-    """Send an array and receive another in one call, in which no ranks wait for each other in a circle.
+    """Send an array and receive another in one call, so that ranks cannot wait for each other in a circle.
 
     Args:
         send: The array to send.

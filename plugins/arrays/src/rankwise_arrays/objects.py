@@ -1,4 +1,4 @@
-"""Objects that are returned instead of put into lists."""
+"""Calls that return objects instead of filling lists."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broadcast_object(value: Any, src: int = 0, group: Group = None) -> Any:
 
 
 def reduce_objects(value: Any, function: Callable[[Any, Any], Any], group: Group = None) -> Any:
-    """Return what a function of two makes of all ranks' objects, in the order of ranks, on each rank.
+    """Return to each rank the reduction of all ranks' objects by a function of two, in rank order.
 
     Args:
         value: This rank's object.
@@ -57,7 +57,7 @@ def reduce_objects(value: Any, function: Callable[[Any, Any], Any], group: Group
 
 
 def all_to_all_objects(values: Sequence[Any], group: Group = None) -> list[Any] | None:
-    """Send each rank an object, and return what has come from each.
+    """Send each rank an object, and return the object from each.
 
     Args:
         values: One object for each rank of the group.

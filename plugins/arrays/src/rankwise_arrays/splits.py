@@ -1,4 +1,4 @@
-"""Cutting a group by what each rank says of itself."""
+"""Splitting a group by a color that each rank names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["split"]
 
 
 def split(color: Hashable, key: Any = 0, group: Group = None) -> dist.ProcessGroup | None:
-    """Cut a group: ranks that name the same color make a group of their own, as `MPI_Comm_split` has it.
+    """Split a group: ranks that name the same color form a new group, as with `MPI_Comm_split`.
 
     Args:
-        color: A number or a text that stands for the group in which this rank wants to be; None for none.
+        color: A number or string that names the group that this rank joins; None for none.
         key: Ranks are numbered by it in their new group, and where it is the same as they were before.
-        group: The group to cut, all of whose ranks call; None is the default group.
+        group: The group to split, all of whose ranks make the call; None is the default group.
 
     Returns:
         This rank's new group, or None.

@@ -51,7 +51,7 @@ def wait_all(works: Iterable[Work | None], timeout: Timeout = None) -> None:
 
 
 def wait_any(works: Sequence[Work | None], timeout: Timeout = None) -> int:
-    """Wait until one of several works has ended, and return its place in the list.
+    """Wait until one of several works has ended, and return its index.
 
     Args:
         works: The works; None, which ranks outside of a group get for a work, has ended.

@@ -13,7 +13,7 @@ __all__ = ["world"]
 
 @contextmanager
 def world(backend: str | None = None, **options: Any) -> Iterator[dist.ProcessGroup]:
-    """Begin the default group, and end it with the block.
+    """Make the default group, and destroy it at the end of the block.
 
     If the block raises, the group is aborted first, so that no rank waits for this one.
 

@@ -56,7 +56,7 @@ def _staged(kind: str) -> Device:
     return Device(
         {
             **conditional(
-                *staged, reason=f"by way of the host; needs a device {kind!r}", holds=is_here, how=Support.STAGED
+                *staged, reason=f"through the host; needs a device {kind!r}", holds=is_here, how=Support.STAGED
             ),
             **native("barrier"),
         },

@@ -22,7 +22,7 @@ EXAMPLES = """\
 examples:
   rankwise backends
   rankwise backends --op all_to_all --device cpu
-  rankwise backends --dtype bfloat16                 # who does what with it here
+  rankwise backends --dtype bfloat16                 # which backends support it here
   rankwise backends --diff gloo mpi --markdown
   rankwise backends --json"""
 
@@ -30,13 +30,13 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="everything, as JSON")
-    how.add_argument("--markdown", action="store_true", help="the capability table, as Markdown")
-    parser.add_argument("--device", metavar="KIND", help="only this kind of device: cpu, cuda")
-    parser.add_argument("--dtype", metavar="NAME", help="only what takes this dtype on this machine")
-    parser.add_argument("--op", metavar="NAME", help="one operation or feature in full, dtypes and reduce ops included")
-    parser.add_argument("--feature", metavar="NAME", help="one feature in full; with --op, both")
-    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="only where these two backends differ")
+    how.add_argument("--json", action="store_true", help="print everything as JSON")
+    how.add_argument("--markdown", action="store_true", help="print the capability table as Markdown")
+    parser.add_argument("--device", metavar="KIND", help="show only this kind of device: cpu, cuda")
+    parser.add_argument("--dtype", metavar="NAME", help="show only operations that support this dtype on this machine")
+    parser.add_argument("--op", metavar="NAME", help="show an operation or feature in full, with its dtypes")
+    parser.add_argument("--feature", metavar="NAME", help="show one feature in full; with --op, show both")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="show only where these two backends differ")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)
 
 

@@ -27,9 +27,9 @@ _EPILOG = f"""\
 example:
   rankwise demo -n 4
 
-`rankwise COMMAND --help` explains a command. Exit codes: 0 all is well, 1 it failed, 2 the command line is wrong,
-{NOT_INSTALLED} a backend or command is not installed or cannot run here, 130 after Ctrl-C; `rankwise run --help` lists
-those of a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
+`rankwise COMMAND --help` explains a command. Exit codes: 0 success, 1 failure, 2 wrong command line, {NOT_INSTALLED} a
+backend or command is not installed or cannot run here, 130 after Ctrl-C. `rankwise run --help` lists the exit codes of
+a job. RANKWISE_DEBUG=detail, or --traceback after a command, shows where an error came from."""
 
 
 class CommandError(Exception):

@@ -20,9 +20,9 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "LiveTable", "add_arguments", "run"]
 PROGRAM = "rankwise_launch.demo_program"
 
 DESCRIPTION = """\
-Train a small network on several processes of this machine. Each has data of its own; after every step all_reduce adds
-up their gradients, so that all keep the same parameters.
-With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise there are lines."""
+Train a small network on several processes of this machine. Each has its own data; after every step all_reduce adds up
+their gradients, so that all keep the same parameters.
+With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise plain lines."""
 
 EXAMPLES = """\
 examples:
@@ -31,12 +31,12 @@ examples:
 
 
 _READ_ON = """
-What was exchanged: after every step the gradients, by all_reduce; and once, at
-the beginning, the parameters, by broadcast. The program, in some hundred lines:
+The ranks exchanged their gradients after every step, by all_reduce, and at the
+beginning the parameters, once, by broadcast. The program has about 100 lines:
   {program}
-Read on: `rankwise backends` tells what each backend can do, `rankwise bench`
-how fast it is, `rankwise doctor` what is wrong, if anything is; and docs/ has
-the first five minutes."""
+Next, `rankwise backends` shows what each backend supports, `rankwise bench` how
+fast it is, and `rankwise doctor` checks this installation. The documentation
+begins with the first five minutes: docs/first-five-minutes.md."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

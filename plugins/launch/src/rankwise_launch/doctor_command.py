@@ -13,11 +13,11 @@ from rankwise_launch.text import marked, meanwhile
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Look at everything that rankwise needs: versions, plugins, libraries behind them, the network interface, shared memory.
-Then let two processes all_reduce over every backend that can run here. The exit code is 0 if nothing is broken.
+Check everything that rankwise needs: versions, plugins, their libraries, the network interface, shared memory. Then
+run a two-process all_reduce on every usable backend. The exit code is 0 if nothing is broken.
 
-With --peer it tries instead whether this host and another one can connect to each other. Run it on both at the same
-time, each naming the other: then both directions are tried, also at ports as the ranks of a job have them."""
+With --peer, test whether this host and another one can connect to each other. Run the command on both at the same time,
+each naming the other: it then tries both directions, with the kinds of ports that the ranks of a job use."""
 
 EXAMPLES = """\
 examples:
@@ -30,9 +30,9 @@ _MARKS = {Level.GOOD: ("ok", "good"), Level.NOTE: ("--", "dim"), Level.WARN: ("!
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("--quick", action="store_true", help="start no processes to prove that backends work")
-    parser.add_argument("--peer", metavar="HOST[:PORT]", help="try the way to another host, and back")
-    parser.add_argument("--json", action="store_true", help="the findings as JSON")
+    parser.add_argument("--quick", action="store_true", help="do not start processes to test the backends")
+    parser.add_argument("--peer", metavar="HOST[:PORT]", help="test the connection to another host, in both directions")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=PATIENCE)
 
 

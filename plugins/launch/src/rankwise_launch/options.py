@@ -30,8 +30,8 @@ examples:
   RANKWISE_SECRET_FILE=job.secret rankwise run -n 8 --nnodes 2 --node-rank 0 \\
       --master-addr 10.0.0.1 --master-port 29500 train.py
 
-The exit code is that of the rank that failed first, 128 and the signal's number if a signal ended it, 130 after
-Ctrl-C, 143 after SIGTERM. The launcher's own:
+The exit code is that of the rank that failed first (128 plus the signal's number if a signal ended it), 130 after
+Ctrl-C, 143 after SIGTERM. The launcher's own exit codes:
 """ + "\n".join(f"  {int(code):3}  {text}" for code, text in DESCRIPTIONS.items())
 
 
@@ -52,28 +52,29 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
         type=_processes,
         default=os.environ.get("PET_NPROC_PER_NODE", "1"),
         metavar="N",
-        help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); default "
-        "what PET_NPROC_PER_NODE says, or 1",
+        help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); "
+        "defaults to $PET_NPROC_PER_NODE, else 1",
     )
     nodes = "number of nodes; defaults to $PET_NNODES, else 1"
     _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
-    which = f"which node this is; default 0, or on several nodes what one of {', '.join(_NODE_RANKS)} says"
+    which = f"this node's number; defaults to 0 on a single node, otherwise to one of ${', $'.join(_NODE_RANKS)}"
     _both(group, "--node-rank", type=int, metavar="R", help=which)
-    told = "default {} on a single node, on several what PET_{} or {} says, or "
+    told = "defaults to {} on a single node, otherwise to $PET_{}, else ${}, else "
     address = "the address of node 0; " + told.format("127.0.0.1", "MASTER_ADDR", "MASTER_ADDR")
-    _both(group, "--master-addr", metavar="ADDR", help=address + "Slurm or a LeaderWorkerSet")
+    _both(group, "--master-addr", metavar="ADDR", help=address + "the address from Slurm or the LeaderWorkerSet")
     port = "where the ranks meet; " + told.format("a free port", "MASTER_PORT", "MASTER_PORT")
-    port += "one derived from the job's name where the cluster tells it. On several, the launchers use the next one too"
+    port += "a port derived from the job's name, if the cluster provides it. On several nodes the launchers also use "
+    port += "the next port"
     _both(group, "--master-port", type=int, metavar="PORT", help=port)
-    group.add_argument("--standalone", action="store_true", help="a single node and a free port, whatever else is said")
-    wait = "how many seconds to wait for the launchers of the other nodes; default 300"
+    group.add_argument("--standalone", action="store_true", help="use one node and a free port, despite other options")
+    wait = "seconds to wait for the launchers of the other nodes; default 300"
     _both(group, "--join-timeout", type=_seconds, default=300.0, metavar="S", help=wait)
 
 
 def _add_ends(group: argparse._ArgumentGroup) -> None:
-    again = "start all ranks again up to N times after a failure; default 0"
+    again = "restart all ranks up to N times after a failure; default 0"
     _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again)
-    grace = "seconds for ranks to end in after Ctrl-C or SIGTERM; default 5 (after a failure it is 0.5)"
+    grace = "seconds that ranks have to end after Ctrl-C or SIGTERM; default 5 (always 0.5 after a failure)"
     group.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help=grace)
 
 
@@ -84,21 +85,21 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="DIR",
         help="write DIR/RUN_ID/attempt_A/LOCAL_RANK/stdout.log and stderr.log (DIR/RUN_ID/node_N/... with several "
-        "nodes; RUN_ID.2 if RUN_ID is there); with neither of the next two, both streams go there and to the console",
+        "nodes; RUN_ID.2 if RUN_ID exists); without --tee and --redirects, both streams go there and to the console",
     )
     tee = "streams for log files and console: 1 stdout, 2 stderr, 3 both, or by rank as in 0:3,1:2"
     group.add_argument("-t", "--tee", type=_streams, default=Streams(), metavar="WHAT", help=tee)
-    redirects = "streams for log files only, written likewise"
+    redirects = "streams for log files only, in the same notation"
     group.add_argument("-r", "--redirects", type=_streams, default=Streams(), metavar="WHAT", help=redirects)
     shown = "show only these local ranks on the console, such as 0,1; default all"
     _both(group, "--local-ranks-filter", type=_ranks, metavar="RANKS", help=shown)
-    _both(group, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; default a random one")
-    group.add_argument("--role", default="default", metavar="NAME", help="what ROLE_NAME says to the ranks")
+    _both(group, "--run-id", "--rdzv-id", metavar="NAME", help="the name of the run; random by default")
+    group.add_argument("--role", default="default", metavar="NAME", help="the value of ROLE_NAME for the ranks")
 
 
 def _add_what(group: argparse._ArgumentGroup, older: bool) -> None:
     group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a Python module")
-    preload = "import these modules, as in numpy,rankwise, once in a process that the ranks are forked from"
+    preload = "import these modules, such as numpy,rankwise, once in a process from which the ranks are forked"
     group.add_argument("--preload", type=_modules, default=(), metavar="MODULES", help=preload)
     _both(group, "--no-python", action="store_true", help="SCRIPT is a program of any kind, executed as it is")
     if older:

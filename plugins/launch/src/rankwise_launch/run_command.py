@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend",
         metavar="NAME",
-        help="start the ranks as this backend needs it: for mpi, with the mpiexec of its library, which then "
-        "prints and ends as it does; the script asks for the backend itself",
+        help="start the ranks as this backend requires: for mpi with the library's mpiexec, whose output and "
+        "exit code are then those of the job; the script must still name the backend",
     )
     add_options(parser)
 

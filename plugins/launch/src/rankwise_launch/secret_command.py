@@ -9,8 +9,8 @@ from rankwise_network import secret
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Make a job secret: 32 random bytes; the processes of a job prove to each other that they know it. `rankwise run` makes
-one for each job on a single node; a job on several nodes needs one that all of them have."""
+Make a job secret: 32 random bytes that the processes of a job use to recognise each other. `rankwise run` makes a
+secret for each job on a single node; for a job on several nodes, make one and copy it to all of them."""
 
 EXAMPLES = """\
 example:
@@ -20,8 +20,8 @@ example:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("action", choices=["new"], help="make a new one")
-    parser.add_argument("file", metavar="FILE", help="where to write it; a file that is not there yet")
+    parser.add_argument("action", choices=["new"], help="make a new secret")
+    parser.add_argument("file", metavar="FILE", help="where to write the secret; the file must not exist yet")
 
 
 def run(options: argparse.Namespace) -> int:

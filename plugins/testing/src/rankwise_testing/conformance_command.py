@@ -19,15 +19,15 @@ from rankwise_testing.own_mutants import MUTANTS, try_mutants
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Run the conformance kit against a backend: every cell of its capability table, every error, time-outs and the death of
-ranks. What is declared must work, what is not must be refused."""
+Run the conformance kit against a backend: every cell of its capability table, every error, time-outs and deaths of
+ranks. The backend must support what it declares and refuse everything else."""
 
 EXAMPLES = """\
 examples:
   rankwise conformance gloo --report gloo.json
   rankwise conformance mine --fast                   # while you write it: a minute of one processor
-  rankwise conformance mine --mutants 30             # how many mistakes of its own would be noticed
-  rankwise conformance mine --badge conformance.json # what shields.io makes a badge of
+  rankwise conformance mine --mutants 30             # how many planted mistakes the kit notices
+  rankwise conformance mine --badge conformance.json # for a badge of shields.io
   rankwise conformance gloo --variant tcp            # one of the ways that it declares; or all of them
   rankwise conformance mine -- -x -k all_reduce      # what follows -- goes to pytest"""
 
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("backend", metavar="NAME", help="the backend")
     parser.add_argument("--device", metavar="KIND", default="cpu", help="the kind of device: cpu (default), cuda")
-    parser.add_argument("--variant", metavar="WAY", help="a way that the backend declares, such as tcp; or all of them")
-    parser.add_argument("--launch", metavar="COMMAND", help="how ranks are started, such as 'mpiexec -n {size}'")
+    parser.add_argument("--variant", metavar="WAY", help="a variant that the backend declares, such as tcp; or all")
+    parser.add_argument("--launch", metavar="COMMAND", help="the command to start ranks, such as 'mpiexec -n {size}'")
     parser.add_argument(
-        "--fast", action="store_true", help="some of every promise first, and no more than a minute of one processor"
+        "--fast", action="store_true", help="try each promise in part, within one minute of processor time"
     )
     parser.add_argument(
         "--mutants",
@@ -51,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=MUTANTS,
         metavar="N",
-        help=f"plant N mistakes in the backend, one at a time ({MUTANTS}), and show what a fast run does not notice",
+        help=f"plant N mistakes in the backend, one at a time ({MUTANTS}), and show those that a fast run misses",
     )
-    parser.add_argument("--badge", type=Path, metavar="FILE", help="keep the result as JSON that can be published")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="keep the declared and the measured table, as JSON")
+    parser.add_argument("--badge", type=Path, metavar="FILE", help="write the result as JSON for publishing")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the declared and the measured table as JSON")
     parser.usage = f"{parser.prog} NAME [options] [-- {AFTER_DASHES}]"
 
 

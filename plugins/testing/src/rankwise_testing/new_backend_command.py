@@ -13,14 +13,14 @@ __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Write a distribution with a complete backend: one socket for each pair of ranks, all collectives derived. It passes the
-conformance kit as it is; replace the sockets by what your library does, and declare what it does natively. With --full
-it has what a published backend needs: a meeting by a deadline, options, collectives of its own, messages that tell
-their dtype, notice of deaths, figures, variants, checks, a command."""
+conformance kit unchanged. Replace the sockets with your library's calls, and declare what the library does natively.
+With --full the backend has what a published one needs: a rendezvous with a deadline, options, native collectives,
+messages that carry their dtype, detection of deaths, figures, variants, checks and a command."""
 
 EXAMPLES = """\
 examples:
   rankwise new-backend acme && pip install -e rankwise-acme && rankwise conformance acme --fast
-  rankwise new-backend acme --full        # with options, collectives of its own, checks and a command"""
+  rankwise new-backend acme --full        # with options, native collectives, checks and a command"""
 
 _TEMPLATES = Path(__file__).with_name("template")
 
@@ -94,8 +94,8 @@ rankwise conformance NAME             # before you publish it
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("backend", metavar="NAME", help="the backend's name, as in init_process_group(NAME)")
-    parser.add_argument("--full", action="store_true", help="with all that a published backend needs, in some modules")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="where to write it; rankwise-NAME")
+    parser.add_argument("--full", action="store_true", help="add everything that a published backend needs")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="the folder to write to; default rankwise-NAME")
 
 
 def run(options: argparse.Namespace) -> int:

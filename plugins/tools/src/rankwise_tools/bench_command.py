@@ -45,8 +45,8 @@ _NEEDS = {"gloo-torch": "torch", "mpi4py": "mpi4py"}
 
 DESCRIPTION = """\
 Measure operations on processes of this machine, as nccl-tests and the OSU micro-benchmarks do. The size is that of the
-array, of all parts together. algbw is the size divided by the time; busbw is the bandwidth that each rank's link needs
-at least. send_recv is half of a round trip between ranks 0 and 1."""
+whole array, all parts together. algbw is the size divided by the time; busbw is the bandwidth that each rank's link
+needs at least. send_recv is half a round trip between ranks 0 and 1."""
 
 EXAMPLES = """\
 examples:
@@ -62,29 +62,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("-n", type=int, default=2, metavar="N", help="number of ranks; default 2")
     parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
-    parser.add_argument("--ops", default="all_reduce", metavar="LIST", help=f"of {', '.join(OPS)}; default all_reduce")
+    parser.add_argument(
+        "--ops", default="all_reduce", metavar="LIST", help=f"any of {', '.join(OPS)}; default all_reduce"
+    )
     parser.add_argument(
         "--sizes",
         default="1KiB:16MiB:4",
         metavar="LIST",
         help="FROM:TO:FACTOR, or a list such as 8,64KiB; default 1KiB:16MiB:4",
     )
-    parser.add_argument("--warmup", type=int, default=5, metavar="N", help="calls before the clock runs; default 5")
+    parser.add_argument("--warmup", type=int, default=5, metavar="N", help="untimed calls first; default 5")
     parser.add_argument(
         "--iterations", type=int, metavar="N", help="timed calls; defaults to as many as take 0.1 s, and at least 20"
     )
     parser.add_argument(
-        "--compare", default="", metavar="LIST", help="measure these too: gloo-torch, mpi4py; installed: what there is"
+        "--compare", default="", metavar="LIST", help="also measure gloo-torch, mpi4py, or installed for all present"
     )
-    parser.add_argument("--json", action="store_true", help="the results as JSON")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the results, to compare with them later")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="save the results for a later comparison")
     parser.add_argument(
-        "--against", type=Path, metavar="FILE", help="say what takes longer than in this saved run; then exit code 1"
+        "--against", type=Path, metavar="FILE", help="report what is slower than in this saved run; exit code 1 if so"
     )
     parser.add_argument(
         "--like-docs",
         action="store_true",
-        help="measure what the documentation shows: all_reduce of 8 B to 64 MiB beside what is installed",
+        help="measure what the documentation shows: all_reduce of 8 B to 64 MiB beside the installed libraries",
     )
 
 

@@ -24,9 +24,9 @@ from rankwise_tools.explaining.simulator import simulate
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Say which algorithm a backend takes for a collective, and by which table. For those made of messages, say what each rank
-does, and how long they take on a simulated network: a message needs ALPHA to arrive, each byte BETA on the links, and
-GAMMA to be combined."""
+Show which algorithm a backend uses for a collective, and which table chose it. For algorithms that consist of messages,
+also show what each rank does, and how long they take on a simulated network: a message takes ALPHA to arrive, each byte
+BETA on the links, and GAMMA to be combined."""
 
 EXAMPLES = """\
 examples:
@@ -48,17 +48,21 @@ _DERIVED = "derived"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("op", metavar="OP", help=", ".join(CHOICES))
-    parser.add_argument("--bytes", default="1MiB", metavar="N", help="the array's size, of all parts together; 1MiB")
+    parser.add_argument(
+        "--bytes", default="1MiB", metavar="N", help="size of the array, all parts together; default 1MiB"
+    )
     parser.add_argument("--ranks", type=int, default=4, metavar="P", help="number of ranks; default 4")
-    parser.add_argument("--hosts", type=int, default=1, metavar="H", help="hosts that they are on; default 1")
+    parser.add_argument("--hosts", type=int, default=1, metavar="H", help="number of hosts; default 1")
     parser.add_argument("--backend", metavar="NAME", help="a backend, or derived; default gloo")
     network = parser.add_argument_group("the simulated network", "the defaults depend on --hosts")
-    network.add_argument("--alpha-us", type=float, metavar="US", help="latency: 5 on one host, else 30")
-    network.add_argument("--gbit-per-s", type=float, metavar="G", help="of each link: 40 on one host, else 10")
-    network.add_argument("--combine-gb-per-s", type=float, metavar="G", help="adding up; default 8")
-    network.add_argument("--message-us", type=float, metavar="US", help="what each message costs both ends; default 0")
+    network.add_argument("--alpha-us", type=float, metavar="US", help="latency; default 5 on one host, else 30")
     network.add_argument(
-        "--network", type=Path, metavar="FILE", help="what `python -m rankwise_tools.fit` has saved, instead of these"
+        "--gbit-per-s", type=float, metavar="G", help="link bandwidth; default 40 on one host, else 10"
+    )
+    network.add_argument("--combine-gb-per-s", type=float, metavar="G", help="rate of adding up; default 8")
+    network.add_argument("--message-us", type=float, metavar="US", help="cost of each message at both ends; default 0")
+    network.add_argument(
+        "--network", type=Path, metavar="FILE", help="use parameters that `python -m rankwise_tools.fit` has saved"
     )
 
 

@@ -1,4 +1,4 @@
-"""Measure the network of a job, and fit the parameters by which `rankwise explain` predicts to it.
+"""Measure the network of a job, and fit the parameters with which `rankwise explain` predicts times.
 
 Every rank of a job runs it, one on each host or several; rank 0 prints and saves what was found, with the error:
 
@@ -39,8 +39,8 @@ _COMBINED_NBYTES = 256 << 10
 def main() -> None:
     """Be one rank."""
     parser = argparse.ArgumentParser(prog="python -m rankwise_tools.fit", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--backend", default="gloo", metavar="NAME", help="default gloo")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the parameters, for rankwise explain --network")
+    parser.add_argument("--backend", default="gloo", metavar="NAME", help="the backend; default gloo")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="save the parameters for rankwise explain --network")
     options = parser.parse_args()
     job = Rankwise(options.backend)
     places = _places()

@@ -17,10 +17,10 @@ from rankwise_tools.top.view import History, View
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Look at a running job: what each rank is in and since when, calls and bytes a second by operation and way, which part
-of the time it waits for others, who comes last and by how much. Without an argument it finds this user's jobs on this
-machine; by its address it asks a job on any host through its store, with the job's secret (RANKWISE_SECRET_FILE).
-You need not have turned anything on, and it costs the job time only while it runs."""
+Watch a running job: which call each rank is in and since when, calls and bytes a second by operation and way, the share
+of time that each rank waits for others, and which rank comes last and by how much. Without an argument the command
+finds your jobs on this machine. Given a store's address, it asks a job on any host, with the job's secret
+(RANKWISE_SECRET_FILE). It works on any running job, and costs the job time only while it runs."""
 
 EXAMPLES = """\
 examples:
@@ -37,13 +37,13 @@ j and k show the ranks below and above, space pauses, q ends"""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("job", nargs="?", metavar="JOB", help="a process of the job, or tcp://HOST:PORT")
-    parser.add_argument("--once", action="store_true", help="look once, for one interval, and end")
-    parser.add_argument("--json", action="store_true", help="one line of JSON for each look")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between looks; default 1")
+    parser.add_argument("--once", action="store_true", help="show one interval, then exit")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON for each update")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between updates; default 1")
     orders = f"by what ranks are sorted: {', '.join(SORTS)}; default rank"
     parser.add_argument("--sort", choices=SORTS, default="rank", metavar="BY", help=orders)
-    parser.add_argument("--group", default="", metavar="NAME", help="this group only")
-    parser.add_argument("--ranks", default="", metavar="LIST", help="these ranks only, such as 0,3")
+    parser.add_argument("--group", default="", metavar="NAME", help="show only this group")
+    parser.add_argument("--ranks", default="", metavar="LIST", help="show only these ranks, such as 0,3")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Put together what the ranks of a job have recorded: their last operations, with the calls that made them. Each rank
-writes a file to the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis says which
-rank first made another call than the rest; timelines show it: for https://ui.perfetto.dev, or as a page that any
-browser opens."""
+Combine the records of a job's ranks: their last operations, with the lines that called them. Each rank writes a file to
+the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis names the rank that first
+made a different call; a timeline shows it, for https://ui.perfetto.dev or as a page that any browser opens."""
 
 EXAMPLES = """\
 examples:
@@ -36,11 +35,13 @@ _ENDINGS = {".html": "html", ".htm": "html"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("folder", metavar="DIR", help="where the ranks have written rank0.json and so on")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline there")
+    parser.add_argument("folder", metavar="DIR", help="the folder with rank0.json and so on")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the timeline to this file")
     kinds = f"of the timeline: {', '.join(_WRITERS)}; default perfetto, or html for FILE.html"
     parser.add_argument("--format", choices=_WRITERS, metavar="KIND", help=kinds)
-    parser.add_argument("--analyse", action="store_true", help="which rank made another call; the default without -o")
+    parser.add_argument(
+        "--analyse", action="store_true", help="name a rank with a different call; the default without -o"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -20,10 +20,10 @@ Shape = int | Sequence[int]
 
 
 def shared_empty(shape: Shape, dtype: DTypeLike = float, copies: str = "rank", group: Group = None) -> SharedArray:
-    """Make an array in memory that the ranks of a host share; all ranks of a group make the same.
+    """Make an array in memory that the ranks of a host share; all ranks of a group make the call.
 
-    Its memory is there when the call returns, and is given back with the last view of it on any rank. When processes
-    die nothing is left of it.
+    The call allocates all memory, which is freed with the last view of it on any rank. Nothing is left when processes
+    die.
 
     Args:
         shape: Its shape.

@@ -132,25 +132,25 @@ class Kit:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the suite's options."""
     group = parser.getgroup("rankwise", "conformance of a rankwise backend")
-    group.addoption("--backend", metavar="NAME", help="the backend to prove")
-    group.addoption("--device", default="cpu", metavar="KIND", help="the kind of device to prove it on (cpu)")
+    group.addoption("--backend", metavar="NAME", help="the backend to test")
+    group.addoption("--device", default="cpu", metavar="KIND", help="the kind of device; default cpu")
     group.addoption(
-        "--launch", default="", metavar="COMMAND", help="how ranks are started: processes, threads, or a command"
+        "--launch", default="", metavar="COMMAND", help="how to start ranks: processes, threads, or a command"
     )
     group.addoption("--patience", type=float, default=RUN_S, metavar="S", help=f"how long a test may take ({RUN_S:g})")
+    group.addoption("--max-size", type=int, metavar="N", help="leave out larger worlds, if many ranks share few cores")
+    group.addoption("--variant", default="", metavar="NAME", help="one of the backend's variants; default none")
+    group.addoption("--seed", type=int, metavar="N", help="seed for random sizes, factors and roots")
     group.addoption(
-        "--max-size", type=int, metavar="N", help="leave larger worlds out, as where many ranks share few cores"
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="an environment variable for the ranks"
     )
-    group.addoption("--variant", default="", metavar="NAME", help="one of the ways that the backend declares (none)")
-    group.addoption("--seed", type=int, metavar="N", help="what drawn sizes, factors and roots begin from (random)")
-    group.addoption("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks")
-    group.addoption("--plugin-module", metavar="MODULE[:FUNCTION]", help="whose backend is to be registered first")
+    group.addoption("--plugin-module", metavar="MODULE[:FUNCTION]", help="a module whose backend to register first")
     group.addoption(
         "--fast",
         action="store_true",
-        help=f"some of every promise first, and no more than {FAST_S:g} s of one processor",
+        help=f"try each promise in part, within {FAST_S:g} s of processor time",
     )
-    group.addoption("--badge", type=Path, metavar="FILE", help="write the result as JSON that can be published")
+    group.addoption("--badge", type=Path, metavar="FILE", help="write the result as JSON for publishing")
     group.addoption("--report", type=Path, metavar="FILE", help="write the declared and the measured table, as JSON")
 
 
