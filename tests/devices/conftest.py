@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rankwise.backends.registry import registry
+
 POINTS = """[rankwise.devices]
 quantum = quantum_sim.plugin:QUANTUM
 {more}
@@ -27,14 +29,21 @@ def install(folder: Path, more: str = "") -> list[str]:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Have it on the path of this process, and forget afterwards what it has brought."""
-    from rankwise.backends.registry import registry
     from rankwise.basics import devices
 
     with pytest.MonkeyPatch.context() as patch:
         path = install(tmp_path_factory.mktemp("installed"))
         for folder in path:
             patch.syspath_prepend(folder)
+        _forget()
         yield path
-    registry._loaded.pop("entangled", None)
+    _forget()
     devices._loaded.pop("quantum", None)
     devices.kind_of_type.cache_clear()
+
+
+def _forget() -> None:
+    """Have gloo, which serves what devices there are, declare itself anew, and nobody know the other."""
+    for name in ("gloo", "entangled"):
+        registry._loaded.pop(name, None)
+    registry.generation = object()

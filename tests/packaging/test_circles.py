@@ -18,6 +18,11 @@ PACKAGES = {path.parent.name: path.parent for path in sorted(ROOT.glob("plugins/
 PACKAGES["rankwise"] = ROOT / "core" / "rankwise"
 #: Imports that close a circle: in which package who imports whom, and why that is the better way.
 DEFENDED = {
+    (
+        "rankwise",
+        "backends.capability",
+        "backends.plain_tables",
+    ): "plain data is a table's own, and few need it",
     ("rankwise_gloo_tcp", "collectives.strategy", "communicator"): "what runs a group's calls knows it",
     ("rankwise_nccl", "queues.works", "queues.queue"): "a queue holds its works, and a work knows its queue",
     ("rankwise_torch", "creation", "names"): "names are registered at once, all the rest is loaded later",
