@@ -241,7 +241,7 @@ _UNSHOWN = {
     *("BackendNotFoundError", "BackendUnavailableError", "CodecError", "CollectiveMismatchError", "DistBackendError"),
     *("DistNetworkError", "DistStoreError", "ForkedProcessError", "GroupAbortedError", "PluginError"),
     *("ProcessException", "ProcessExitedException", "ProcessRaisedException", "ProtocolError", "QueueEmptyError"),
-    *("RendezvousError", "UnsupportedOperationError"),
+    *("PeerUnreachableError", "RendezvousError", "UnsupportedOperationError"),
     "TaskError",
     # RANKWISE_DEBUG
     *("DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
