@@ -226,15 +226,8 @@ __all__ = [
 _UNSHOWN = {
     # second names, and those of earlier times
     *("all_gather_coalesced", "all_gather_into_tensor", "all_reduce_coalesced", "get_backend_config", "get_pg_count"),
-    *(
-        "group",
-        "is_available",
-        "is_gloo_available",
-        "is_mpi_available",
-        "is_nccl_available",
-        "reduce_op",
-        "reduce_scatter_tensor",
-    ),
+    *("group", "is_available", "is_gloo_available", "is_mpi_available", "is_nccl_available"),
+    *("reduce_op", "reduce_scatter_tensor"),
     *("get_default_backend_for_device", "new_subgroups_by_enumeration", "SHRINK_ABORT", "SHRINK_DEFAULT"),
     # several devices of one process
     *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu", "reduce_scatter_multigpu"),
@@ -248,7 +241,7 @@ _UNSHOWN = {
     *("BackendNotFoundError", "BackendUnavailableError", "CodecError", "CollectiveMismatchError", "DistBackendError"),
     *("DistNetworkError", "DistStoreError", "ForkedProcessError", "GroupAbortedError", "PluginError"),
     *("ProcessException", "ProcessExitedException", "ProcessRaisedException", "ProtocolError", "QueueEmptyError"),
-    *("RendezvousError", "UnsupportedOperationError"),
+    *("PeerUnreachableError", "RendezvousError", "UnsupportedOperationError"),
     "TaskError",
     # RANKWISE_DEBUG
     *("DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),

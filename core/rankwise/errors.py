@@ -122,6 +122,8 @@ class PeerDiedError(DistError):
         cause: What is known of its end, such as "killed by SIGKILL".
     """
 
+    _state = "gone"
+
     def __init__(self, rank: int, host: str, cause: str) -> None:
         super().__init__(rank, host, cause)
         self.rank = rank
@@ -129,17 +131,13 @@ class PeerDiedError(DistError):
         self.cause = cause
 
     def __str__(self) -> str:
-        return f"rank {self.rank} on {self.host} is gone: {self.cause}"
+        return f"rank {self.rank} on {self.host} is {self._state}: {self.cause}"
 
 
 class PeerUnreachableError(PeerDiedError):
-    """Another rank of the group has been out of reach for too long; whether it lives, nobody here knows.
+    """Another rank has been out of reach for too long, and may live; one goes on without it as without a dead one."""
 
-    What goes on without a rank that has died goes on without this one in the same way.
-    """
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} on {self.host} is unreachable: {self.cause}"
+    _state = "unreachable"
 
 
 class CollectiveMismatchError(DistError):

@@ -122,10 +122,7 @@ def _declared_in(folder: str) -> list[tuple[str, str, str, str]]:
 
 def _in_file(path: str) -> Iterator[tuple[str, str, str]]:
     try:
-        # opens: what installed distributions say of themselves
-        # reached by: users who may write where Python finds modules
-        # guarded by: nothing: who can write there can run any code in the process
-        # proved by: tests/core/test_hostile_plugins.py
+        # opens: nothing, who can write there can run any code in the process
         with open(path, "rb", buffering=0) as file:
             text = file.read()
         if _OURS not in text:

@@ -23,14 +23,7 @@ from rankwise.errors import (
 )
 
 __all__ = [
-    "COLLECTIVE_TAG",
-    "FINGERPRINT_TAG",
-    "MAX_TAG",
-    "Status",
-    "items_in",
-    "pack_error",
-    "too_long",
-    "unpack_error",
+    *("COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "Status", "items_in", "pack_error", "too_long", "unpack_error"),
     "wrong_dtype",
 ]
 
@@ -123,8 +116,7 @@ _KINDS: dict[str, Callable[[str], DistError]] = {
 def pack_error(error: DistError, rank: int) -> dict[str, Any]:
     """Return an error of global rank `rank` as JSON can hold it."""
     if isinstance(error, PeerDiedError):
-        found = {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500]}
-        return found | {"may_live": isinstance(error, PeerUnreachableError)}
+        return {"rank": error.rank, "host": error.host[:200], "cause": error.cause[:500], "lost": type(error).__name__}
     for kind, cls in _KINDS.items():
         if type(error) is cls:
             packed = {"kind": kind, "text": str(error)[:_MAX_TEXT]}
@@ -140,7 +132,7 @@ def unpack_error(content: Any) -> DistError:
     """
     try:
         if "rank" in content:
-            lost = PeerUnreachableError if content.get("may_live") else PeerDiedError
+            lost = PeerUnreachableError if content.get("lost") == "PeerUnreachableError" else PeerDiedError
             return lost(int(content["rank"]), str(content["host"]), str(content["cause"]))
         error = _KINDS[content["kind"]](str(content["text"]))
         if isinstance(error, DistNetworkError) and content.get("to") is not None:

@@ -57,7 +57,7 @@ def test_what_travels_is_bounded() -> None:
     assert len(json.dumps(pack_error(PeerDiedError(1, "h" * 9000, "c" * 9000), 0))) < 1000
 
 
-WORDS = ["rank", "host", "cause", "kind", "text", "may_live"]
+WORDS = ["rank", "host", "cause", "kind", "text", "lost"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(WORDS), inner),
