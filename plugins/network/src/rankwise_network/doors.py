@@ -55,7 +55,7 @@ def open_at(name: str) -> socket.socket:
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # opens: Unix sockets without a file: of a rank, a board, and `rankwise top`
+        # opens: Unix sockets without a file: those that ranks, boards and `rankwise top` listen at
         # reached by: every process of this host in the same network namespace
         # guarded by: other users than this one and root are turned away; a rank and a board ask for the proof of
         # the handshake too, where there is a job secret; at most 128 strangers, for 5 s each

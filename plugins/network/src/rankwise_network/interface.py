@@ -337,7 +337,7 @@ def listening(address: str, port: int) -> socket.socket:
         # opens: the TCP port of a rank, or of a store
         # reached by: processes that a route leads to that address: with a job secret other hosts, without one this host
         # alone
-        # guarded by: one address and never all, a port of its own; a rank asks for the proof of the handshake
+        # guarded by: one address and never all, a separate port; a rank asks for the proof of the handshake
         # before it reads anything else, and a store for CURVE's; without a job secret a store asks for nothing
         # proved by: tests/security/test_hostile.py
         sock.bind(place(address, port))

@@ -84,7 +84,7 @@ def write(world: World, reason: str) -> str | None:
         # A process that reads meanwhile, or writes too, must find a whole file.
         # opens: the records of the flight recorder, where `RANKWISE_TRACE_DIR` or the program asks for them
         # reached by: users who may read the folder
-        # guarded by: mode 0600; a whole file takes the place of the one before
+        # guarded by: mode 0600; a whole file replaces the one before
         # proved by: tests/plugins/watch/test_recorder.py
         import tempfile
 

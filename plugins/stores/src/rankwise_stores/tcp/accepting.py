@@ -219,7 +219,7 @@ def _empty_listener(family: int) -> socket.socket:
     """Return a socket that listens where nobody comes: its name is known to nobody, and it is of this machine."""
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # opens: a port that nobody is told of, while a store has no free descriptor
+        # opens: a port that no other process knows, while a store has no free descriptor
         # reached by: processes of this host
         # guarded by: what connects is never accepted
         # proved by: tests/security/test_store_bounds.py
