@@ -7,8 +7,7 @@
 #include "arguments.h"
 #include <string.h>
 
-/* With more receives in line than so many, or longer ones than pass in one piece, the engine had better serve them while the
-   program computes: else the pipes fill. */
+/* A line is no longer here, since C finds the first of many slowly; then the engine takes in the messages. */
 enum { MOST_POSTED = 32 };
 
 /* ------------------------------------------------------------------ the line that a receive stands in */
@@ -18,14 +17,15 @@ static PyObject *posted_key(unsigned tag, int peer)
     return Py_BuildValue("(Ii)", tag, peer);
 }
 
-/* Put a request at the end of its line; false with an exception set. */
+/* Put a request at the end of its line; false if that is long, or with an exception set. */
 static bool posted_enter(Messages *messages, unsigned tag, int peer, RequestState *request)
 {
     PyObject *key = posted_key(tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
     bool made = line == NULL && !PyErr_Occurred();
     if (made && ((line = PyODict_New()) == NULL || PyDict_SetItem(messages->receives, key, line) < 0))
         Py_CLEAR(line);
-    PyObject *number = line == NULL ? NULL : PyIter_Next(messages->numbers), *name = PyLong_FromVoidPtr(request);
+    bool has_room = line != NULL && PyDict_GET_SIZE(line) < MOST_POSTED;
+    PyObject *number = has_room ? PyIter_Next(messages->numbers) : NULL, *name = PyLong_FromVoidPtr(request);
     PyObject *place = number == NULL ? NULL : PyTuple_Pack(2, number, request);
     bool entered = place != NULL && name != NULL && PyODict_SetItem(line, name, place) == 0;
     if (made && line != NULL) {
@@ -52,7 +52,7 @@ static RequestState *posted_first(Messages *messages, unsigned tag, int peer)
         return NULL;
     line = PyDict_GetItemWithError(messages->receives, key);
     Py_DECREF(key);
-    if (line == NULL || !PyODict_Check(line) || !PyDict_Next(line, &at, &name, &place) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2)
+    if (line == NULL || !PyODict_Check(line) || PyDict_GET_SIZE(line) > MOST_POSTED || !PyDict_Next(line, &at, &name, &place) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2)
         return NULL;
     RequestState *request = (RequestState *)PyTuple_GET_ITEM(place, 1);
     return Py_IS_TYPE(request, messages->request_type) && request->by == (PyObject *)messages ? request : NULL;
@@ -76,8 +76,7 @@ static bool posted_leave(Messages *messages, unsigned tag, int peer, RequestStat
 static bool posted_may_enter(Messages *messages, const Letter *letter)
 {
     const Way *way = letter->way;
-    return way != NULL && letter->nbytes <= (size_t)way->rings->eager_nbytes && PyDict_GET_SIZE(messages->receives) < MOST_POSTED &&
-           messages_sound(messages, way) && state_is_none(way->peer->gone) &&
+    return way != NULL && letter->nbytes <= (size_t)way->rings->eager_nbytes && messages_sound(messages, way) && state_is_none(way->peer->gone) &&
            (PyDict_GET_SIZE(messages->arrivals) == 0 || !messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)));
 }
 
@@ -102,12 +101,11 @@ PyObject *messages_post(Messages *messages, const Letter *letter)
 {
     Letter posted = *letter;
     int collects = PyGC_Disable();
-    bool may_enter = posted_may_enter(messages, letter);
-    RequestState *request = may_enter ? posted_new(messages, letter) : NULL;
+    RequestState *request = posted_may_enter(messages, letter) ? posted_new(messages, letter) : NULL;
     if (collects)
         PyGC_Enable();
     if (request == NULL)
-        return may_enter ? NULL : messages_declined(Py_None);
+        return messages_declined(Py_None);
     messages_begin_noting(messages, &posted, text_irecv, 0);
     return Py_BuildValue("(NliN)", trail_ticket(messages->trail, posted.serial), letter->way->name, 0, request);
 }
