@@ -97,7 +97,7 @@ def lines(seed: int) -> None:
 
 
 def many(count: int) -> None:
-    """Post many receives and compute until the other has sent all: nothing is left behind, and what has come is right."""
+    """Post many receives, and do something else until the other has sent all: what has come is right."""
     sent = f"sent {count}"
     store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
     assert store is not None
