@@ -167,6 +167,7 @@ def test_those_who_meet_notice_that_the_store_is_out_of_reach(
 ) -> None:
     monkeypatch.setenv("RANKWISE_HEARTBEAT_S", "0.05")
     monkeypatch.setenv("RANKWISE_HEARTBEAT_LIMIT_S", "0.3")
+    monkeypatch.setenv("RANKWISE_OUTAGE_LIMIT_S", "0.3")
     store, world = Cut(), World()
     world.owned_store = store
     watcher = Watcher(world, store, 1, range(3), dict)
