@@ -85,6 +85,8 @@ def same(a: Any, b: Any) -> bool:
         return struct.pack("d", a) == struct.pack("d", b)
     if isinstance(a, complex):
         return same(a.real, b.real) and same(a.imag, b.imag)
+    if isinstance(a, collections.deque):
+        return a.maxlen == b.maxlen and same(list(a), list(b))
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
@@ -160,6 +162,7 @@ def test_objects_come_back_as_they_were(obj):
         *([0] * 15, [0] * 16, (0,) * 16, [0.5] * 17, (math.nan,) * 16, [0] * 15 + [True], [0] * 15 + [2**63]),
         {"b": 1, "a": 2, 3: None, None: 4, (1, (2,)): 5, frozenset({1}): 6, b"k": 7, 1.5: 8, True: 9},
         collections.OrderedDict([("b", 1), ("a", [])]),
+        *(collections.Counter("abca"), collections.Counter(), collections.deque([1, "b"]), collections.deque([2], 3)),
         *(range(0), range(10), range(2, -(10**30), -3)),
         *(datetime.date.min, datetime.date.max, datetime.timedelta.min, datetime.timedelta.max),
         *(datetime.datetime.min, datetime.datetime.max, datetime.time.max, datetime.time(1, tzinfo=UTC)),
@@ -326,7 +329,7 @@ ArrayElsewhere = type("ArrayElsewhere", (), {"dtype": np.dtype(int), "shape": (1
         ([{Colour.RED}], r"obj\[0\]<member> is a .*Colour"),
         (ArrayElsewhere(), r"obj is a .*ArrayElsewhere.*: use the collectives for arrays, or send a copy on the host"),
         (Pair(1, 2), r"Pair.*: send tuple\(\.\.\.\) of it"),
-        (collections.Counter("a"), r"Counter.*: send dict\(\.\.\.\)"),
+        (collections.defaultdict(int, a=1), r"defaultdict.*: send dict\(\.\.\.\)"),
         (type("Text", (str,), {})("a"), r"Text.*: send str\(\.\.\.\)"),
         (memoryview(b"a"), r"send bytes\(\.\.\.\)"),
         (np.ma.array([1]), r"send numpy\.asarray"),

@@ -1,8 +1,8 @@
 """Turn Python objects into bytes and back, without pickle and without trusting the bytes.
 
 What travels, always with its exact type: None, bool, int, float, complex, str (lone surrogates too, as in file
-names), bytes, bytearray, list, tuple, dict (in order, with any hashable key that travels), OrderedDict, set,
-frozenset, range; dataclasses; NumPy arrays, scalars and dtypes that are plain memory; date, time, datetime,
+names), bytes, bytearray, list, tuple, dict (in order, with any hashable key that travels), OrderedDict, Counter, deque,
+set, frozenset, range; dataclasses; NumPy arrays, scalars and dtypes that are plain memory; date, time, datetime,
 timedelta, timezone and ZoneInfo; Decimal, Fraction, UUID and POSIX paths. Arrays arrive C-contiguous, writable and
 owning their memory. Anything else, subclasses of these types included, is refused by `encode`, as it could only
 arrive as something else.

@@ -161,6 +161,8 @@ _ENTRIES: dict[int, tuple[str, str, Any, Callable[[Any], Any], Callable[[Any, An
     b"z"[0]: ("zoneinfo", "ZoneInfo", str, _zone_key, _zone),
     b"r"[0]: ("builtins", "range", [int, int, int], lambda r: (r.start, r.stop, r.step), _spread),
     b"O"[0]: ("collections", "OrderedDict", dict, dict, _call),
+    b"C"[0]: ("collections", "Counter", dict, dict, _call),
+    b"Q"[0]: ("collections", "deque", [list, (int, type(None))], lambda d: (list(d), d.maxlen), _spread),
     b"D"[0]: ("decimal", "Decimal", str, str, _call),
     b"F"[0]: ("fractions", "Fraction", [int, int], lambda f: (f.numerator, f.denominator), _spread),
     b"U"[0]: ("uuid", "UUID", bytes, lambda u: u.bytes, lambda kind, raw: kind(bytes=raw)),
