@@ -88,6 +88,6 @@ def test_what_cannot_be_proved_is_told_before_anything_runs(run):
     assert "give --backend NAME" in run().stderr
     assert "no backend 'nothing' is installed" in run("--backend", "nothing").stderr
     assert "'local' serves cpu, not 'cuda'" in run("--backend", "local", "--device", "cuda").stderr
-    assert "'gloo' has no cuda here: by way of the host" in run("--backend", "gloo", "--device", "cuda").stderr
+    assert "'gloo' has no cuda here: through the host" in run("--backend", "gloo", "--device", "cuda").stderr
     unknown = run("--backend", "local", "--variant", "pigeons").stderr
     assert "'local' declares no variant 'pigeons' (it declares none)" in unknown
