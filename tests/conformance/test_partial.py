@@ -1,5 +1,6 @@
 """Backends that offer little, and keep to it, pass: the kit asks for nothing that the table does not offer."""
 
+import os
 import re
 
 import pytest
@@ -18,9 +19,15 @@ PARTIAL = {
     "up_to_four": (1_000, ""),
     "fours": (900, ""),
 }
+#: Those that differ little from another of them.
+ALIKE = ("few_dtypes", "only_messages", "no_async", "up_to_four")
+alike = pytest.mark.skipif(
+    "RANKWISE_TEST_LARGE" not in os.environ,
+    reason="takes a minute, as one that is much like it; set RANKWISE_TEST_LARGE=1",
+)
 
 
-@pytest.mark.parametrize("name", list(PARTIAL))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[alike] * (name in ALIKE)) for name in PARTIAL])
 def test_a_partial_backend_that_is_right_passes(run, name):
     least, note = PARTIAL[name]
     # What a table offers depends on no size, and every test but those of large worlds has a small one.
