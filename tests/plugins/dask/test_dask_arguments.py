@@ -95,6 +95,7 @@ from rankwise_dask.scheduling import Absent, Refused
 
 FURTHER = {
     "PeerDiedError": (2, "host", "killed"),
+    "PeerUnreachableError": (2, "host", "silent"),
     "CollectiveMismatchError": ("they differ", (1, 2)),
     "BackendNotFoundError": ("no such backend", "pip install it"),
     "PluginError": ("broken", "mend it"),

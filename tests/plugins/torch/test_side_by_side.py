@@ -27,7 +27,7 @@ def test_some():
     found = side_by_side.compare(names)
     assert {name: row for name, (row, _) in found.items()} == {
         "ddp, state: logged": "DDP's logging data",
-        "mistakes: a root that is not there": "errors of arguments",
+        "mistakes: a root that is not there": "errors in arguments",
     }, found
 
 
