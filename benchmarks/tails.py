@@ -121,23 +121,16 @@ def message(nbytes: int) -> tuple[Call, Call]:
     if other >= COMM.size:
         return (lambda: None), (lambda: None)
 
-    def own() -> None:
-        if COMM.rank % 2 == 0:
-            dist.send(array, other)
-            dist.recv(array, other)
-        else:
-            dist.recv(array, other)
-            dist.send(array, other)
+    def in_turn(send: Callable[..., object], receive: Callable[..., object]) -> Call:
+        first, second = (send, receive) if COMM.rank % 2 == 0 else (receive, send)
 
-    def theirs() -> None:
-        if COMM.rank % 2 == 0:
-            COMM.Send(array, other)
-            COMM.Recv(array, other)
-        else:
-            COMM.Recv(array, other)
-            COMM.Send(array, other)
+        def call() -> None:
+            first(array, other)
+            second(array, other)
 
-    return own, theirs
+        return call
+
+    return in_turn(dist.send, dist.recv), in_turn(COMM.Send, COMM.Recv)
 
 
 def posted(nbytes: int) -> tuple[Call, Call]:

@@ -14,7 +14,8 @@ from tests.processes import idle_process, needs_descriptors
 
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.store import HashStore
-from rankwise_watch.heartbeat import Beat, Beats, own_clock, setting
+from rankwise_network.outage import setting
+from rankwise_watch.heartbeat import Beat, Beats, own_clock
 from rankwise_watch.liveness import Processes
 from rankwise_watch.report import absentees, describe_absentees, sentence
 

@@ -6,7 +6,6 @@ store, so that none waits for an answer.
 
 from __future__ import annotations
 
-import os
 import threading
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,13 +45,8 @@ def silence_s() -> float:
     Raises:
         LaunchError: What is set is no number.
     """
-    text = os.environ.get(_LIMIT)
     try:
-        limit_s = float(text) if text else _SILENCE_S
-    except ValueError:
-        raise LaunchError(ExitCode.USAGE, f"{_LIMIT} is {text!r}, but must be a number of seconds") from None
-    try:
-        return max(limit_s if limit_s > 0 else float("inf"), outage.limit_s())
+        return max(outage.setting(_LIMIT, _SILENCE_S), outage.limit_s())
     except ValueError as error:
         raise LaunchError(ExitCode.USAGE, str(error)) from None
 

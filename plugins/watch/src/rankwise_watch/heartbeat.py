@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rankwise.observing import Store, innermost
 
-__all__ = ["UNKNOWN", "Beat", "Beats", "Lateness", "own_clock", "setting", "told_key"]
+__all__ = ["UNKNOWN", "Beat", "Beats", "Lateness", "own_clock", "told_key"]
 
 #: What is said of a rank on another machine of which nothing is heard.
 UNKNOWN = "whether it lives, nobody here knows"
@@ -25,20 +25,6 @@ UNKNOWN = "whether it lives, nobody here knows"
 
 #: How many late answers are remembered: more than there can be while a rank is silent for as long as it may be.
 _REMEMBERED = 64
-
-
-def setting(name: str, default: float) -> float:
-    """Return a number of seconds from the environment; zero or less means never.
-
-    Raises:
-        ValueError: It is no number.
-    """
-    text = os.environ.get(name)
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}, but must be a number of seconds") from None
-    return value if value > 0 else float("inf")
 
 
 class Beat(NamedTuple):

@@ -17,7 +17,7 @@ from rankwise.errors import DistError, DistNetworkError, DistTimeoutError, PeerD
 from rankwise.observing import MEETING, PrefixStore, Store, innermost
 from rankwise_network import outage
 from rankwise_watch.background import Background, guarded
-from rankwise_watch.heartbeat import Beat, Beats, Lateness, setting
+from rankwise_watch.heartbeat import Beat, Beats, Lateness
 from rankwise_watch.host_beats import FEWEST, HostBeats
 from rankwise_watch.judge import Judge
 from rankwise_watch.liveness import Processes
@@ -79,11 +79,11 @@ class Watcher(Background):
         self._world, self._store, self._tell_progress = world, store, progress
         self._rank, self._ranks = rank, ranks
         seldom = max(1.0, len(ranks) / _BEATS_A_SECOND)
-        every_s = setting("RANKWISE_HEARTBEAT_S", seldom)
+        every_s = outage.setting("RANKWISE_HEARTBEAT_S", seldom)
         super().__init__(max(_FIRST_BEAT_S, min(len(ranks) / _FIRST_BEATS_A_SECOND, every_s)), every_s)
-        self._limit_s = setting("RANKWISE_HEARTBEAT_LIMIT_S", seldom * _silence_s(store))
+        self._limit_s = outage.setting("RANKWISE_HEARTBEAT_LIMIT_S", seldom * _silence_s(store))
         outage_s = max(self._limit_s, seldom * outage.limit_s())
-        self._warn_s = setting("RANKWISE_WARN_AFTER_S", 60.0)
+        self._warn_s = outage.setting("RANKWISE_WARN_AFTER_S", 60.0)
         #: Whether heartbeats come often enough to bring verdicts along, so that those who meet need not ask for them.
         self.tells_verdicts = self._every_s <= _TELLING_S
         #: Who serves the store, if that is a rank.
