@@ -29,12 +29,13 @@ def test_warm_calls_are_short_with_the_compiled_parts(layout: str) -> None:
     assert run_ranks(counted_programs.everything, 2, COMPILED, env=env, timeout=PATIENCE_S) == [{}, {}]
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["", "kept"])
 @pytest.mark.parametrize("nbytes", [8, 4096])
 @pytest.mark.parametrize("layout", TRANSPORTS)
-def test_messages_that_are_begun_are_short_with_the_compiled_parts(layout: str, nbytes: int) -> None:
+def test_messages_that_are_begun_are_short_with_the_compiled_parts(layout: str, nbytes: int, kept: bool) -> None:
     pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
     env = {"RANKWISE_GLOO_TRANSPORT": TRANSPORTS[layout], "RANKWISE_NATIVE": "on"}
-    assert run_ranks(counted_programs.messages, 2, 12, nbytes, env=env, timeout=PATIENCE_S) == [{}, {}]
+    assert run_ranks(counted_programs.messages, 2, 12, nbytes, kept, env=env, timeout=PATIENCE_S) == [{}, {}]
 
 
 @pytest.mark.parametrize("nbytes", [8, 4096])

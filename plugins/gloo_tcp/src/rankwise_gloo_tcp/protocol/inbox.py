@@ -66,11 +66,11 @@ class Inbox:
         header, data = arrival.header, arrival.data
         if header.kind != Kind.MESSAGE or not arrival.complete or data is None or arrival.local is not None:
             return None
-        if header.length > len(room) or not self._dtypes.accepts(dtype, header.dtype):
+        if header.length > len(room) or not (dtype == header.dtype or self._dtypes.accepts(dtype, header.dtype)):
             return None
         self.matching.forget(arrival)
         room[: header.length] = data
-        self._give_credit(arrival.source, self._ledgers[arrival.source].release(header.length), header.in_step)
+        self._release(arrival.source, header)
         return arrival.source, header.length
 
     def status(self, arrival: Arrival[Message]) -> Status:
@@ -254,7 +254,7 @@ class Inbox:
         if arrival.local is not None:
             arrival.local.end(misfit)
         elif header.kind == Kind.MESSAGE:
-            self._give_credit(source, self._ledgers[source].release(header.length), header.in_step)
+            self._release(source, header)
 
     def _misfit(self, source: int, header: Header, receive: Message) -> DistBackendError | None:
         """Return the error of a message that does not fit the receive it has met."""
@@ -265,9 +265,11 @@ class Inbox:
             return too_long(header.length, self._names[source], header.tag, len(receive.buffer))
         return None
 
-    def _give_credit(self, source: int, nbytes: int, in_step: bool) -> None:
-        if nbytes:
-            self._sender.give_credit(source, nbytes, in_step)
+    def _release(self, source: int, header: Header) -> None:
+        """Let go of the room of a message that was kept, and give credit for it when it is due."""
+        due = self._ledgers[source].release(header.length)
+        if due:
+            self._sender.give_credit(source, due, header.in_step)
 
     # ------------------------------------------------------------------ offers
 

@@ -81,7 +81,7 @@ class Matching(Generic[R]):
     def first(self, source: int | None, tag: int) -> Arrival[R] | None:
         """Return the message that has waited for the longest, of a source or of anyone."""
         found = self.waiting_arrivals.get(tag) if source is None else self.lines.get((tag, source))
-        return _first(found) if found else None
+        return next(iter(found.values())) if found else None
 
     def knows(self, tag: int) -> bool:
         """Tell whether messages of a tag wait, or receives of it from anyone."""
