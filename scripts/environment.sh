@@ -64,7 +64,7 @@ named() {
 
 # packages MPI: the distributions under test as arguments for pip, the core and all plugins, with this MPI library.
 packages() {
-    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl -e ./plugins/arrays -e ./plugins/local -e ./plugins/testing -e ./plugins/tools
+    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e "./plugins/mpi[$1]" -e ./plugins/nccl -e ./plugins/arrays -e ./plugins/elastic -e ./plugins/local -e ./plugins/testing -e ./plugins/tools
     compiled
 }
 

@@ -45,6 +45,7 @@ from rankwise_arrays.waits import wait_all as wait_all
 from rankwise_arrays.waits import wait_any as wait_any
 from rankwise_arrays.waits import wait_some as wait_some
 from rankwise_arrays.worlds import world as world
+from rankwise_elastic import elastic as elastic
 from rankwise_network import secret as secret
 from rankwise_stores import FileStore as FileStore
 from rankwise_stores import TCPStore as TCPStore

@@ -83,6 +83,7 @@ from rankwise.groups.queries import (
     get_rank,
     get_world_size,
 )
+from rankwise.groups.reconfiguring import get_reconfigure_handle, reconfigure, supports_reconfigure
 from rankwise.groups.stats import stats
 from rankwise.groups.subgroups import (
     SHRINK_ABORT,
@@ -114,6 +115,7 @@ from rankwise_arrays.waits import wait_all as wait_all
 from rankwise_arrays.waits import wait_any as wait_any
 from rankwise_arrays.waits import wait_some as wait_some
 from rankwise_arrays.worlds import world as world
+from rankwise_elastic import elastic as elastic
 from rankwise_launch.spawning import spawn as spawn
 from rankwise_network import secret as secret
 from rankwise_stores import FileStore as FileStore
@@ -151,6 +153,7 @@ __all__ = [
     "get_pg_count",
     "get_process_group_ranks",
     "get_rank",
+    "get_reconfigure_handle",
     "get_world_size",
     "group",
     "init_process_group",
@@ -158,8 +161,10 @@ __all__ = [
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "reconfigure",
     "shrink_group",
     "split_group",
+    "supports_reconfigure",
     "HashStore",
     "PrefixStore",
     "Store",

@@ -18,7 +18,7 @@ from rankwise.basics.process_end import process_ending, process_stat
 from rankwise.basics.recording import Entry, FlightRecorder, Trail
 from rankwise.basics.systems import signals
 from rankwise.basics.version import __version__
-from rankwise.groups.handshake import MEETING, death_verdict, process_space, started_at, told_by
+from rankwise.groups.handshake import MEETING, death_verdict, has_ended, process_space, started_at, told_by
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.stats import of_group
 from rankwise.groups.world import World
@@ -42,6 +42,7 @@ __all__ = [
     "death_verdict",
     "entry_points",
     "get_debug_level",
+    "has_ended",
     "innermost",
     "loading",
     "of_group",

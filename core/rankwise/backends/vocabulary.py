@@ -62,6 +62,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "mismatch": "ranks that disagree about a collective all get the same error",
         "split": "`split_group` makes groups; native: from the parent's connections",
         "shrink": "survivors of a dead rank can form a smaller group",
+        "reconfigure": "`reconfigure` makes a group anew of any processes",
     }
 )
 
@@ -110,6 +111,8 @@ CALLS: Mapping[str, Needs] = MappingProxyType(
         **dict.fromkeys(("abort_process_group", "destroy_process_group"), Needs()),
         "split_group": Needs(("split",)),
         "shrink_group": Needs(("shrink",)),
+        "reconfigure": Needs(("reconfigure",)),
+        **dict.fromkeys(("get_reconfigure_handle", "supports_reconfigure"), Needs()),
     }
 )
 

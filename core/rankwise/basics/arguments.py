@@ -114,6 +114,8 @@ _KINDS: dict[str, _Kind] = {
     "ranks_to_exclude": _RANKS,
     **dict.fromkeys(("group_desc", "backend", "group_name", "init_method"), _TEXT),
     "features": _NAMES,
+    "handles": _NAMES,
+    "uuid": _Kind(lambda value: isinstance(value, str), "a string"),
     "p2p_op_list": _Kind(_all(lambda value: type(value).__name__ == "P2POp"), "a list of P2POp"),
 }
 

@@ -34,8 +34,30 @@ from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
-    *("MEETING", "REFUSALS", "SAID", "call_off", "death_verdict", "has_reached", "hosts_of", "interrupted", "is_over"),
-    *("leave", "meet", "process_space", "refuse", "seats", "started_at", "to_be_told", "told_by", "wait_for"),
+    *(
+        "MEETING",
+        "REFUSALS",
+        "SAID",
+        "call_off",
+        "death_verdict",
+        "has_ended",
+        "has_reached",
+        "hosts_of",
+        "interrupted",
+    ),
+    *(
+        "is_gone",
+        "is_over",
+        "leave",
+        "meet",
+        "process_space",
+        "refuse",
+        "seats",
+        "started_at",
+        "to_be_told",
+        "told_by",
+        "wait_for",
+    ),
 ]
 
 #: Where in a group's store its ranks meet.
@@ -47,6 +69,8 @@ _DIED = "died: "
 _INTERRUPTED = " was interrupted on rank "
 _REFUSED = " cannot take part: "
 
+#: How the system marks a process that has ended, and whose end nobody has asked for yet.
+_ENDED = ("Z", "X")
 #: The errors of a rank that cannot have the backend that the program wishes; all ranks raise what the first one raises.
 REFUSALS = (BackendNotFoundError, BackendUnavailableError, PluginError)
 #: What `meet` raises once something is said.
@@ -193,12 +217,12 @@ def is_over(store: Store, rank: int, found: Sequence[bytes | None] = ()) -> bool
     if first is None:
         return False
     card = json.loads(first)
-    if _is_gone(card) and card.get("came", 0.0) < _own_start():
+    if is_gone(card) and card.get("came", 0.0) < _own_start():
         return True
     if seat is None:
         return False
     card = json.loads(seat)
-    return _is_gone(card) if _is_of_this_machine(card) else store.peek(f"{MEETING}/verdict") is not None
+    return is_gone(card) if _is_of_this_machine(card) else store.peek(f"{MEETING}/verdict") is not None
 
 
 def _is_of_this_machine(card: Mapping[str, Any]) -> bool:
@@ -206,9 +230,17 @@ def _is_of_this_machine(card: Mapping[str, Any]) -> bool:
     return bool(card["started"] and card["space"] == process_space() != "")
 
 
-def _is_gone(card: Mapping[str, Any]) -> bool:
+def is_gone(card: Mapping[str, Any]) -> bool:
     """Tell whether the process that wrote a card is known to have ended."""
-    return _is_of_this_machine(card) and started_at(card["pid"]) != card["started"]
+    if not _is_of_this_machine(card):
+        return False
+    stat = process_stat(card["pid"])
+    return not stat or stat[0] in _ENDED or stat[19] != card["started"]
+
+
+def has_ended(text: str | bytes) -> bool:
+    """Tell whether the process is known to have ended that wrote a seat, or has a handle."""
+    return is_gone(json.loads(text))
 
 
 def _now() -> float:

@@ -19,7 +19,7 @@ from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store, innermost
 from rankwise.store.rendezvous import LAUNCHER, rendezvous
 
-__all__ = ["Joined", "join", "lend"]
+__all__ = ["Joined", "find_store", "join", "lend"]
 
 
 class Joined(NamedTuple):
@@ -53,6 +53,31 @@ def join(
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Joined(HashStore(), 0, 1)
     return _meet_at(world, init_method or LAUNCHER, rank, world_size, deadline)
+
+
+def find_store(
+    world: World,
+    init_method: str | None,
+    world_size: int,
+    rank: int,
+    store: Store | StoreLike | None,
+    deadline: Deadline,
+) -> tuple[Store, int, int]:
+    """Find the store in which processes meet that come and go, so that no life of it is told from another.
+
+    Returns:
+        It, which this process is at first (-1 if it was not told), and how many there should be.
+    """
+    if store is not None:
+        lent = as_store(store)
+        world.owned_store = None if lent is store else lent
+        world.secret = world.secret or getattr(innermost(lent), "secret", None)
+        return lent, rank, max(1, world_size)
+    if world_size in (-1, 1) and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
+        return HashStore(), 0, 1
+    found, rank, size = next(rendezvous(init_method or LAUNCHER, rank, world_size, timeout=deadline.remaining()))
+    world.owned_store = found
+    return found, rank, size
 
 
 def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix: str = "") -> Store:

@@ -21,7 +21,7 @@ from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import BackendUnavailableError, DistError
 from rankwise.groups import observers
 from rankwise.groups.handshake import REFUSALS, leave, wait_for
-from rankwise.groups.joining import Joined, join
+from rankwise.groups.joining import Joined, find_store, join
 from rankwise.groups.making import Plan, make_group
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
 from rankwise.groups.world import World, current
@@ -36,6 +36,7 @@ __all__ = [
     "init_process_group",
     "is_initialized",
     "leave_everything",
+    "leave_world",
     "usable",
 ]
 
@@ -73,6 +74,7 @@ def init_process_group(
     group_name: str = "",
     pg_options: Any = None,
     device_id: Any = None,
+    enable_reconfigure: bool = False,
 ) -> None:
     """Make the default group, and return once all its ranks have joined.
 
@@ -89,6 +91,8 @@ def init_process_group(
         group_name: A name for messages.
         pg_options: Passed on to the backend.
         device_id: The device that this rank uses, as an index or "cuda:1"; lets a backend connect immediately.
+        enable_reconfigure: Only open the store: the default group has no members until `reconfigure` gives it some.
+            `rank` and `world_size` then matter for nothing but finding the store.
 
     Raises:
         ValueError: There is a default group already, or the arguments contradict each other.
@@ -118,6 +122,11 @@ def init_process_group(
         deadline = Deadline(timeout_s)
         config = usable(backend, timeout_s)
         index = device_index(device_id)
+        if enable_reconfigure:
+            find_it = partial(find_store, world, init_method, world_size, rank, store)
+            blank = Plan("default", (), -1, config, timeout_s, None, {}, group_name, pg_options, index)
+            made.append(_open(world, blank, find_it, deadline))
+            return
 
         def plan() -> Plan:
             find = partial(join, world, config, init_method, world_size, rank, store)
@@ -135,6 +144,25 @@ def init_process_group(
     except BaseException as error:
         not_made("init_process_group", made, error)
         raise
+
+
+def _open(
+    world: World, blank: Plan, find: Callable[[Deadline], tuple[Store, int, int]], deadline: Deadline
+) -> ProcessGroup:
+    """Begin a world whose default group has no members until `reconfigure` gives it some."""
+    from rankwise.groups import reconfiguring  # which few programs need
+
+    if blank.config.refusal is not None:
+        raise blank.config.refusal
+    keep_standard()
+    try:
+        opened = reconfiguring.enable(world, *find(deadline), blank)
+    except BaseException:
+        with held:
+            _release(world)
+        raise
+    _close_at_exit()
+    return opened
 
 
 def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> ProcessGroup:
@@ -241,7 +269,7 @@ def destroy_process_group(group: ProcessGroup | int | None = None) -> None:
         if world.forked:
             world.reset()
         elif group is None or group is world.default:
-            _leave(world)
+            leave_world(world)
         elif world.groups.get(group.name) is not group:
             raise ValueError(f"destroy_process_group: {group!r} was destroyed before")
         else:
@@ -291,13 +319,19 @@ def device_index(device_id: Any) -> int | None:
     return int(index) if index != "" else None
 
 
-def _leave(world: World) -> None:
-    """Close all groups, the default group last; whatever fails, the world is left."""
-    observers.stop(world, "the groups were destroyed")
+def leave_world(world: World, why: str = "the groups were destroyed", limit_s: float = float("inf")) -> None:
+    """Close all groups, the default group last; whatever fails, the world is left.
+
+    Args:
+        world: The world.
+        why: For what the observers write.
+        limit_s: How long what has been issued may take to complete, at the most.
+    """
+    observers.stop(world, why)
     errors: list[BaseException] = []
     for group in reversed(list(world.groups.values())):
         try:
-            group.close(group.timeout_s)
+            group.close(min(limit_s, group.timeout_s))
         except BaseException as error:
             errors.append(error)
     _release(world)
@@ -307,6 +341,8 @@ def _leave(world: World) -> None:
 
 def _release(world: World) -> None:
     """Close the store that was opened for the world, and forget everything."""
+    if world.place is not None:
+        world.place.end()
     if world.watcher is not None:
         world.watcher.stop()
     if world.lent_store and world.default is not None:
@@ -367,4 +403,4 @@ def _exit() -> None:
             group.process_ends()
     for world in reversed(worlds):
         with contextlib.suppress(DistError):
-            _leave(world)
+            leave_world(world)

@@ -103,11 +103,13 @@ class ProcessGroup:
         #: How many ranks have met to make it, members or not.
         self.came = came or len(ranks)
         self._end = Ending()
+        #: What calls say of a group that has no communicators.
+        self.parting = "has been destroyed"
         #: For each thread with an open `coalescing` block on this group, the works of that block.
         self.collected: dict[int, list[Work]] = {}
         #: How many monitored barriers this rank has begun.
         self.monitored = 0
-        self._rank = self.rank_of[global_rank]
+        self._rank = self.rank_of.get(global_rank, -1)
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         #: The features and calls that were asked for, each with a kind of device, and that its backend has.
@@ -275,8 +277,25 @@ class ProcessGroup:
         """Raise a `ValueError` if the group has been destroyed; return the communicators by the devices they serve."""
         communicators = self._communicators  # another thread may destroy the group meanwhile
         if not communicators:
-            raise ValueError(f"group {self.group_desc!r} has been destroyed")
+            raise ValueError(f"group {self.group_desc!r} {self.parting}")
         return communicators
+
+    def become(self, other: ProcessGroup) -> None:
+        """Take the place of a group that was made after this one: its members, its communicators, its records."""
+        vars(self).update(vars(other))
+        for communicator in self.communicators():
+            communicator.on_failure = self._failed
+
+    def lacks_members(self, why: str) -> None:
+        """Have no members until the group becomes another.
+
+        Args:
+            why: What calls say; it follows "group 'default'".
+        """
+        self.ranks, self.rank_of, self._rank, self.global_rank = (), {}, -1, -1
+        self._communicators, self.parting = {}, why
+        self._lanes.clear()
+        self.shortcuts = UNUSED
 
     def communicators(self) -> list[Communicator]:
         """Return the group's communicators, each once."""

@@ -60,6 +60,8 @@ class World:
     left_marks: set[tuple[bytes, int]] = field(default_factory=set)
     #: What this rank has called last.
     recorder: FlightRecorder = field(default_factory=make_recorder)
+    #: What its default group is reconfigured with; None of one that cannot be.
+    place: Any = None
     #: What sees who lives, and has all ranks raise the same error; None where nobody else is there.
     watcher: Any = None
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.

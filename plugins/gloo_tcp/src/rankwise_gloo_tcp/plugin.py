@@ -40,7 +40,7 @@ _CPU = Device(
     {
         **native("async", "tags", "any_source", "short_messages", "message_dtypes", "probe", "uneven"),
         **native("timeout", "abort", "shrink", "mismatch"),
-        **derived("sparse"),
+        **derived("sparse", "reconfigure"),
     },
 )
 

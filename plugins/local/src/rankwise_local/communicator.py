@@ -37,7 +37,7 @@ CAPABILITIES = Capabilities(
             ops={**native("send", "recv"), **derived(*COLLECTIVES)},
             features={
                 **native("tags", "any_source", "short_messages", "message_dtypes", "probe", "abort"),
-                **derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink"),
+                **derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink", "reconfigure"),
             },
         )
     },

@@ -1,0 +1,155 @@
+"""The protocol's epochs in the store of a job, and what is known there of who lives."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+
+from rankwise.errors import DistError
+from rankwise.observing import PrefixStore, Store, has_ended, start_thread
+from rankwise_elastic.rounds import Seen
+
+__all__ = ["Pulse", "StoreBoard", "name"]
+
+#: How often a process says that it lives, and for how long it may be silent; a process may be stopped for a while.
+BEAT_S, SILENCE_S = 1.0, 6.0
+#: What one request of the thread that says so may take.
+_ASK_S = 2.0
+
+
+def name(process: str) -> str:
+    """Return what tells a process from others in the store's keys and in messages."""
+    return str(json.loads(process)["id"])
+
+
+def _launched_as(process: str) -> float:
+    rank = int(json.loads(process)["rank"])
+    return rank if rank >= 0 else float("inf")
+
+
+class _Heard(NamedTuple):
+    said: bytes | None
+    since: float
+    asked_at: float
+
+
+class StoreBoard:
+    """See `rankwise_elastic.rounds.Board`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = PrefixStore("epochs", store)
+
+    def look(self, epoch: int) -> Seen:
+        """Return what there is of an epoch; whether it is decided is asked last, as that counts.
+
+        Where there was none before, processes stand in the order in which a launcher has numbered them.
+        """
+        arrived = [*dict.fromkeys((self._store.peek(f"{epoch}/arrived") or b"").decode().splitlines())]
+        before = self.decided(epoch - 1) or ()
+        if not before:
+            arrived.sort(key=_launched_as)
+        return Seen(self.decided(epoch), tuple(arrived), before)
+
+    def arrive(self, epoch: int, process: str) -> None:
+        """Enter a process among those that want to be in an epoch."""
+        self._store.append(f"{epoch}/arrived", f"{process}\n")
+
+    def decide(self, epoch: int, members: tuple[str, ...]) -> None:
+        """Write the members of an epoch, unless they are written already."""
+        self._store.compare_set(f"{epoch}/members", "", "\n".join(members))
+
+    def decided(self, epoch: int) -> tuple[str, ...] | None:
+        """Return the members of an epoch, once they are decided."""
+        said = self._store.peek(f"{epoch}/members")
+        return None if said is None else tuple(said.decode().splitlines())
+
+    def awaits_anyone(self, epoch: int) -> bool:
+        """Tell whether somebody wants to be in an epoch."""
+        return self._store.check([f"{epoch}/arrived"])
+
+    def latest(self) -> int:
+        """Return an epoch that has begun, near the latest."""
+        return int(self._store.peek("latest") or 0)
+
+    def note_made(self, epoch: int) -> None:
+        """Note that an epoch has begun; who wanted to be in earlier ones need not be known any more.
+
+        Their members are kept, as no epoch must be decided twice.
+        """
+        self._store.set("latest", str(epoch))
+        if epoch > 2:
+            self._store.delete_key(f"{epoch - 2}/arrived")
+
+
+class Pulse:
+    """Says in the store that a process lives, and notices who else has not said so for long.
+
+    Its thread also looks whether anybody wants to join, so that the ranks of a running job need not ask.
+
+    Args:
+        store: The job's.
+        process: This one.
+    """
+
+    def __init__(self, store: Store, process: str) -> None:
+        self._store, self._mine = PrefixStore("pulse", store).view(_ASK_S), name(process)
+        self._board = StoreBoard(store.view(_ASK_S))
+        #: For each process that was asked about what it has said last, and since when that is known.
+        self._heard: dict[str, _Heard] = {}
+        #: Why processes are known to be gone, where somebody has said so.
+        self._known: dict[str, str] = {}
+        #: The epoch that newcomers would be in, and whether there are any.
+        self.next_epoch, self.is_awaited = 0, False
+        self._ended = threading.Event()
+        self._beat(0)
+        self._thread = threading.Thread(target=self._run, name="rankwise elastic", daemon=True)
+        start_thread(self._thread)
+
+    def stop(self) -> None:
+        """End the thread, and take out of the store what it has said."""
+        self._ended.set()
+        self._thread.join(_ASK_S)
+        with suppress(DistError):
+            self._store.delete_key(self._mine)
+
+    def learn(self, process: str, cause: str) -> None:
+        """Be told that a process is gone."""
+        self._known.setdefault(process, cause)
+
+    def why_gone(self, process: str) -> str:
+        """Return how a process has ended, as far as anybody knows; "" if it may live."""
+        if process not in self._known and has_ended(process):
+            self._known[process] = "its process has ended"
+        return self._known.get(process) or self._why_silent(process)
+
+    def gone_among(self, processes: Iterable[str]) -> dict[str, str]:
+        """Return those that are gone, with the cause."""
+        return {process: cause for process in processes if (cause := self.why_gone(process))}
+
+    def _why_silent(self, process: str) -> str:
+        if name(process) == self._mine:
+            return ""
+        now, heard = monotonic(), self._heard.get(process)
+        if heard is None or now - heard.asked_at > BEAT_S / 4:
+            said = self._store.peek(name(process))
+            since = now if heard is None or said != heard.said else heard.since
+            heard = self._heard[process] = _Heard(said, since, now)
+        silent_s = now - heard.since
+        return f"it has said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
+
+    def _run(self) -> None:
+        number = 1
+        while not self._ended.wait(BEAT_S):
+            with suppress(DistError):  # the store may be away for a while; what needs it says so
+                self._beat(number)
+                epoch = self.next_epoch
+                if epoch and self._board.awaits_anyone(epoch) and epoch == self.next_epoch:
+                    self.is_awaited = True
+            number += 1
+
+    def _beat(self, number: int) -> None:
+        self._store.set(self._mine, str(number))

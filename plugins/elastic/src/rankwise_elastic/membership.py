@@ -1,0 +1,230 @@
+"""`regroup`: the next epoch of a job, with a default group that its members can use."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import rankwise as dist
+from rankwise.errors import DistError, DistStoreError, DistTimeoutError, PeerDiedError
+from rankwise_elastic.board import Pulse, StoreBoard
+from rankwise_elastic.rounds import Agreed, Seeker, Wishes
+
+__all__ = ["Epoch", "Gone", "Newcomer", "job_of", "regroup"]
+
+#: How long a process pauses between two looks at the store, at first and at the most.
+_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+#: How long one attempt to make the group may take; another follows.
+_ATTEMPT_S = 10.0
+
+
+class Gone(NamedTuple):
+    """A member of the epoch before that is not in this one.
+
+    Attributes:
+        rank: Its rank in the epoch before.
+        where: Its host and process.
+        why: How it ended, as far as it is known.
+    """
+
+    rank: int
+    where: str
+    why: str
+
+
+class Newcomer(NamedTuple):
+    """A member that was not in the epoch before.
+
+    Attributes:
+        rank: Its rank.
+        where: Its host and process.
+    """
+
+    rank: int
+    where: str
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One membership of a job.
+
+    Attributes:
+        number: It counts up; no two worlds of a job have the same. Some are skipped where an attempt fails.
+        rank: This process's rank.
+        size: How many members there are.
+        left: Who of the members before is gone.
+        joined: Who has come.
+    """
+
+    number: int
+    rank: int
+    size: int
+    left: tuple[Gone, ...]
+    joined: tuple[Newcomer, ...]
+
+    def __str__(self) -> str:
+        gone = "".join(f"; rank {each.rank} ({each.where}) left: {each.why}" for each in self.left)
+        came = "".join(f"; rank {each.rank} ({each.where}) joined" for each in self.joined)
+        return f"epoch {self.number}: rank {self.rank} of {self.size}{gone}{came}"
+
+
+#: Before the first epoch.
+_NONE = Agreed(0, ())
+
+
+@dataclass(eq=False)
+class Job:
+    """What a process knows of the job that it is in."""
+
+    store: dist.Store
+    process: str
+    pulse: Pulse
+    #: The epoch that it was in last.
+    last: Agreed = _NONE
+    #: The epochs of which this process knows, the newest last: who stood where.
+    history: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+_jobs: WeakKeyDictionary[dist.ProcessGroup, Job] = WeakKeyDictionary()
+
+
+def job_of(group: dist.ProcessGroup | None = None) -> Job:
+    """Return the job of a default group that can be reconfigured.
+
+    Raises:
+        ValueError: It cannot, or there is none.
+    """
+    found = dist.group.WORLD if group is None else group
+    handle = dist.get_reconfigure_handle(found)
+    assert found is not None
+    job = _jobs.get(found)
+    if job is None:
+        store = dist.PrefixStore("elastic", found.world.place.store)
+        job = _jobs[found] = Job(store, handle, Pulse(store, handle))
+        found.world.place.on_end.append(job.pulse.stop)
+    return job
+
+
+def regroup(
+    min_size: int = 1, max_size: int | None = None, wait_s: float = 30.0, timeout: float | None = None
+) -> Epoch:
+    """Enter the next epoch of the job, and return once the default group is that of its members.
+
+    Survivors call this after a call has failed, or when they learn that somebody wants to join; newcomers call it once
+    they have begun. Survivors keep their order, newcomers follow in the order in which they came. A member that dies
+    meanwhile, or before the group is made, only starts the next attempt.
+
+    Args:
+        min_size: How many members there must be.
+        max_size: How many there may be; who is beyond that waits for a later epoch.
+        wait_s: How long members of the epoch before that live are waited for, where they do not come; they may join
+            later. In the first epoch this is how long the ranks that the launcher has started are waited for.
+        timeout: How long all of this may take, in seconds; None for the group's time-out.
+
+    Returns:
+        What the epoch is.
+
+    Raises:
+        ValueError: The default group was not made with `enable_reconfigure=True`, or the sizes contradict each other.
+        DistTimeoutError: No such world came together in time.
+        DistStoreError: The job's store is gone or out of reach, so that nobody can agree with anybody.
+
+    Examples:
+        >>> dist.init_process_group("gloo", enable_reconfigure=True)
+        >>> print(dist.elastic.regroup())
+        epoch 1: rank 0 of 1; rank 0 (...) joined
+        >>> dist.destroy_process_group()
+    """
+    if min_size < 1 or (max_size is not None and max_size < min_size):
+        raise ValueError(f"regroup: there is no size from {min_size} to {max_size}")
+    job, group = job_of(), dist.group.WORLD
+    assert group is not None
+    _note_deaths(job, group)
+    wishes = Wishes(min_size, max_size, group.world.place.size)
+    until = time.monotonic() + (group.timeout_s if timeout is None else timeout)
+    last = max(job.last.epoch, StoreBoard(job.store).latest())
+    while True:
+        agreed = _agree(job, Seeker(job.process, last, wishes), wait_s, until)
+        last = agreed.epoch
+        if _make(job, agreed, max(wait_s, _ATTEMPT_S), until):
+            return _entered(job, agreed)
+
+
+def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
+    """Take the protocol's steps until this process is in an epoch."""
+    board, patient_until, pause_s = StoreBoard(job.store), time.monotonic() + wait_s, _PAUSE_S
+    while True:
+        epoch = seeker.epoch
+        agreed = seeker.step(board, lambda process: bool(job.pulse.why_gone(process)), time.monotonic() < patient_until)
+        if agreed is not None:
+            return agreed
+        if seeker.epoch != epoch or not seeker.has_arrived or seeker.choice:
+            pause_s = _PAUSE_S
+            continue
+        if time.monotonic() > until:
+            here = board.look(epoch).arrived
+            raise DistTimeoutError(
+                f"regroup: timed out: epoch {epoch} is not decided; there are {len(here)} processes that want to be in "
+                f"it, and there must be {seeker.wishes.least}"
+            )
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> bool:
+    """Make the group of an epoch; tell whether that was possible.
+
+    Raises:
+        DistStoreError: The store is gone.
+    """
+    limit_s = max(0.1, min(attempt_s, until - time.monotonic()))
+    others = [process for process in agreed.members if process != job.process]
+    work = dist.reconfigure(
+        f"epoch-{agreed.epoch}", agreed.members, timeout=limit_s, lost=lambda: job.pulse.gone_among(others)
+    )
+    try:
+        return work.wait()
+    except DistStoreError:
+        raise
+    except DistError as error:
+        if isinstance(error, PeerDiedError):
+            job.pulse.learn(agreed.members[error.rank], error.cause)
+        return False
+
+
+def _entered(job: Job, agreed: Agreed) -> Epoch:
+    before = job.last.members or StoreBoard(job.store).decided(agreed.epoch - 1) or ()
+    rank = agreed.members.index(job.process)
+    record = Epoch(
+        agreed.epoch,
+        rank,
+        len(agreed.members),
+        tuple(
+            Gone(at, _where(process), job.pulse.why_gone(process) or "it did not come in time")
+            for at, process in enumerate(before)
+            if process not in agreed.members
+        ),
+        tuple(Newcomer(at, _where(process)) for at, process in enumerate(agreed.members) if process not in before),
+    )
+    job.last = agreed
+    job.history[agreed.epoch] = agreed.members
+    job.pulse.is_awaited, job.pulse.next_epoch = False, agreed.epoch + 1
+    if rank == 0:
+        StoreBoard(job.store).note_made(agreed.epoch)
+    return record
+
+
+def _note_deaths(job: Job, group: dist.ProcessGroup) -> None:
+    """Learn from what has ended the group before which member of it is gone, and have the next one tell as well."""
+    for communicator in group.communicators():
+        error: Any = communicator.failure
+        if isinstance(error, PeerDiedError) and error.rank < len(job.last.members):
+            job.pulse.learn(job.last.members[error.rank], error.cause)
+
+
+def _where(process: str) -> str:
+    card = json.loads(process)
+    return f"{card['host']}, pid {card['pid']}"
