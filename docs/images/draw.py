@@ -311,7 +311,7 @@ def engines() -> Drawing:
 
 def distributions() -> Drawing:
     """The distributions: each stands on those that it requires."""
-    d = Drawing(760, 352, "The distributions: each stands on those that it requires")
+    d = Drawing(924, 352, "The distributions: each stands on those that it requires")
     for number, name in enumerate(("torch", "ray", "dask")):
         d.labelled(152 + 68 * number, 24, 62, 44, BLUE, name)
     d.labelled(484, 24, 121, 44, BLUE, "tools", "needs watch too")
@@ -324,9 +324,11 @@ def distributions() -> Drawing:
     d.labelled(24, 144, 286, 48, AMBER, "watch", "who lives, who is waited for")
     d.labelled(320, 144, 416, 48, AMBER, "stores", "TCPStore, FileStore, env://, tcp://, file://")
     d.labelled(24, 200, 712, 44, AMBER, "network", "addresses, doors, the job secret, what launchers say")
-    d.labelled(24, 252, 490, 60, ROSE, "rankwise, the core", "calls, groups, the contract; needs NumPy and pluggy")
-    d.labelled(524, 252, 212, 60, PLAIN, "native", "compiled parts of gloo", "and of the core, if installed")
-    d.text(380, 336, "no import and no requirement goes upwards", 12, GREY)
+    d.labelled(746, 144, 72, 100, BLUE, "elastic")
+    d.labelled(828, 144, 72, 100, BLUE, "arrays")
+    d.labelled(24, 252, 212, 60, PLAIN, "native", "compiled parts of gloo", "and of the core, if installed")
+    d.labelled(246, 252, 654, 60, ROSE, "rankwise, the core", "calls, groups, the contract; needs NumPy and pluggy")
+    d.text(462, 336, "no import and no requirement goes upwards", 12, GREY)
     return d
 
 

@@ -51,7 +51,8 @@ def test_ranks_are_shot_and_come_back_and_the_weights_are_right() -> None:
     assert found.count("death") >= 2
     assert found.count("join") >= 2
     steps = [int(step) for step in re.findall(r"step (\d+)", done.stdout)]
-    assert set(steps) >= {*range(20, 401, 20)}
+    assert steps == sorted(steps)
+    assert steps[-1] >= 400
 
 
 def test_what_the_picture_shows_was_printed_so() -> None:
