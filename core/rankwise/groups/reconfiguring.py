@@ -2,8 +2,8 @@
 
 A process that begins with `enable_reconfigure` has a default group without members, and a handle that tells it from
 all others. `reconfigure` makes the group one of the processes whose handles are given. They first gather, with nothing
-given up; then each leaves the configuration before, and they make a world of their own as any ranks do. All attempts are
-made in one store, each in a place that is called as its uuid.
+given up; then each leaves the configuration before, and they make a world of their own as any ranks do. All attempts
+are made in one store, each in a place that is called as its uuid.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Bugs in how groups end: aborts, good-byes, a second life; and in what is declared."""
 
+import threading
 import time
 from dataclasses import replace
 from typing import ClassVar
@@ -84,6 +85,19 @@ class one_life(LocalCommunicator):
     def close(self):
         super().close()
         self.ended.add((self.size, self.rank))
+
+
+@planted
+class keeps_its_first_place(LocalCommunicator):
+    """A group that is made anew has the ranks where they stood in it before, in whatever order they are named now."""
+
+    first: ClassVar = threading.local()
+
+    def __init__(self, context):
+        places = vars(self.first).setdefault("places", {})
+        is_default = context.name == "default"
+        place = places.setdefault(context.size, context.rank) if is_default else context.rank
+        super().__init__(replace(context, rank=place))
 
 
 @planted

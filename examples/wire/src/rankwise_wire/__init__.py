@@ -19,7 +19,7 @@ OWN = ("broadcast", "all_reduce")
 OPS = {**native("send", "recv", *OWN), **derived(*(op for op in COLLECTIVES if op not in OWN))}
 FEATURES = {
     **native("tags", "any_source", "short_messages", "message_dtypes", "abort"),
-    **derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink"),
+    **derived("async", "uneven", "sparse", "timeout", "mismatch", "shrink", "reconfigure"),
     **no("sparse", reason="its collectives move arrays as they lie in memory"),
     **no("split", reason="each group has connections of its own"),
 }

@@ -102,8 +102,8 @@ class Pulse:
         self._heard: dict[str, _Heard] = {}
         #: Why processes are known to be gone, where somebody has said so.
         self._known: dict[str, str] = {}
-        #: The epoch that newcomers would be in, and whether there are any.
-        self.next_epoch, self.is_awaited = 0, False
+        #: The epoch that newcomers would be in, 0 where there is no room for any, and whether somebody waits for it.
+        self._next_epoch, self.is_awaited = 0, False
         self._ended = threading.Event()
         self._beat(0)
         self._thread = threading.Thread(target=self._run, name="rankwise elastic", daemon=True)
@@ -115,6 +115,10 @@ class Pulse:
         self._thread.join(_ASK_S)
         with suppress(DistError):
             self._store.delete_key(self._mine)
+
+    def expect(self, epoch: int) -> None:
+        """Look from now on whether somebody waits for an epoch; for none if it is 0."""
+        self._next_epoch, self.is_awaited = epoch, False
 
     def learn(self, process: str, cause: str) -> None:
         """Be told that a process is gone."""
@@ -146,8 +150,8 @@ class Pulse:
         while not self._ended.wait(BEAT_S):
             with suppress(DistError):  # the store may be away for a while; what needs it says so
                 self._beat(number)
-                epoch = self.next_epoch
-                if epoch and self._board.awaits_anyone(epoch) and epoch == self.next_epoch:
+                epoch = self._next_epoch
+                if epoch and self._board.awaits_anyone(epoch) and epoch == self._next_epoch:
                     self.is_awaited = True
             number += 1
 

@@ -150,7 +150,7 @@ def regroup(
         agreed = _agree(job, Seeker(job.process, last, wishes), wait_s, until)
         last = agreed.epoch
         if _make(job, agreed, max(wait_s, _ATTEMPT_S), until):
-            return _entered(job, agreed)
+            return _entered(job, agreed, max_size)
 
 
 def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
@@ -195,7 +195,7 @@ def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> bool:
         return False
 
 
-def _entered(job: Job, agreed: Agreed) -> Epoch:
+def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
     before = job.last.members or StoreBoard(job.store).decided(agreed.epoch - 1) or ()
     rank = agreed.members.index(job.process)
     record = Epoch(
@@ -211,7 +211,8 @@ def _entered(job: Job, agreed: Agreed) -> Epoch:
     )
     job.last = agreed
     job.history[agreed.epoch] = agreed.members
-    job.pulse.is_awaited, job.pulse.next_epoch = False, agreed.epoch + 1
+    has_room = max_size is None or len(agreed.members) < max_size
+    job.pulse.expect(agreed.epoch + 1 if has_room else 0)
     if rank == 0:
         StoreBoard(job.store).note_made(agreed.epoch)
     return record

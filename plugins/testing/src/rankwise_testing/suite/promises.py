@@ -35,7 +35,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "works keep their word": ("test_async", "test_callbacks", "test_dropped", "test_noting", "test_threads"),
     "mistakes are told": ("test_mismatch", "test_arguments", "test_joining"),
     "nothing hangs": ("test_abort", "test_timeouts", "test_endings", "test_death"),
-    "groups come and go": ("test_groups", "test_outside", "test_lifecycle", "test_memory"),
+    "groups come and go": ("test_groups", "test_outside", "test_reconfigure", "test_lifecycle", "test_memory"),
     "the table tells the truth": ("test_declaration", "test_features", "test_cells"),
 }
 #: How much processor time a fast run may take, that of its ranks included, and how long it may take in any case.
@@ -68,6 +68,7 @@ _SECONDS = {
     "test_outside": 0.5,
     "test_features": 0.5,
     "test_joining": 0.7,
+    "test_reconfigure": 0.7,
 }
 
 

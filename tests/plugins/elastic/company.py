@@ -1,0 +1,119 @@
+"""Processes that come and go at a test's word: it starts, shoots, stops and hears them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+import rankwise as dist
+
+__all__ = ["Company", "Member"]
+
+PROGRAM = Path(__file__).with_name("elastic_program.py")
+#: How long a test waits for a word; on a busy machine a process takes a while to begin.
+PATIENCE_S = 60.0
+
+
+class Member:
+    """One process, and what it has said: a line of JSON at a time."""
+
+    def __init__(self, name: str, command: list[str], env: dict[str, str]) -> None:
+        self.name, self.said = name, []
+        self._words: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True)
+        self._ear = Thread(target=self._listen, daemon=True)
+        self._ear.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._words.put(json.loads(line))
+        self._words.put(None)
+
+    def hear(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first word from now on that is wanted."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                word = self._words.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                raise AssertionError(f"{self.name} has not said it; it said {self.said[-5:]}") from None
+            if word is None:
+                raise AssertionError(f"{self.name} has ended ({self.process.wait()}); it said {self.said[-5:]}")
+            self.said.append(word)
+            if wanted(word):
+                return word
+
+    def hear_epoch(self, size: int) -> dict[str, Any]:
+        """Return its word about the next epoch of so many members."""
+        return self.hear(lambda word: word.get("size") == size)
+
+    def hear_end(self) -> dict[str, Any]:
+        """Return its last word, once it has ended well."""
+        word = self.hear(lambda word: "steps" in word)
+        assert self.process.wait(PATIENCE_S) == 0
+        return word
+
+    def end(self) -> None:
+        """Kill it, if it is still there."""
+        self.process.kill()
+        self.process.wait()
+        self._ear.join()
+
+    def live_for(self, seconds: float) -> None:
+        """Kill it after so long, wherever it is then."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.process.kill()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+
+class Company:
+    """A job: a store, and processes that meet there.
+
+    Args:
+        size: How many processes there are at first.
+        **terms: What the program goes by, see there.
+    """
+
+    def __init__(self, size: int, **terms: Any) -> None:
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=PATIENCE_S))
+        self._size, self._terms = size, terms
+        self.all: list[Member] = []
+        self.members = [self.start(rank) for rank in range(size)]
+
+    def start(self, rank: int = -1, **terms: Any) -> Member:
+        """Start a process."""
+        place = {"port": self.store.port, "rank": rank, "size": self._size}
+        command = [sys.executable, str(PROGRAM), json.dumps({**self._terms, **place, **terms})]
+        env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
+        member = Member(f"process {len(self.all)}", command, env)
+        self.all.append(member)
+        return member
+
+    def finish(self) -> None:
+        """Have the program end at its next step."""
+        self.store.set("finish", "")
+
+    def __enter__(self) -> Company:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for member in self.all:
+            member.end()
+        self.store.close()

@@ -1,0 +1,61 @@
+"""What the processes of a test do: each step adds one to each number, by a sum over all ranks, until they are to end.
+
+Its one argument is JSON: where to meet, and terms such as `min_size`. It says in lines of JSON which epochs it has been
+in and where it ended. A wrong sum or a lost step ends it with an error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+import rankwise as dist
+
+
+def say(**words: Any) -> None:
+    print(json.dumps(words), flush=True)
+
+
+def main(terms: dict[str, Any]) -> None:
+    store = dist.TCPStore("127.0.0.1", terms["port"], timeout=timedelta(seconds=60))
+    place = {"store": store, "rank": terms["rank"], "world_size": terms["size"]}
+    dist.init_process_group("gloo", timeout=terms.get("timeout", 60), enable_reconfigure=True, **place)
+    state = dist.elastic.State(numbers=np.zeros(terms.get("count", 1000)), step=0, seen=[])
+    limits = {name: terms[name] for name in ("min_size", "max_size", "wait_s") if name in terms}
+
+    mine: list[int] = []  # the steps that this process has made itself
+
+    def began(epoch: dist.elastic.Epoch) -> None:
+        say(**asdict(epoch), step=state.step, at=time.time())
+
+    @dist.elastic.run(on_epoch=began, **limits)
+    def work(state: dist.elastic.State) -> int:
+        while True:
+            assert (state.numbers == state.step).all(), f"step {state.step}: {state.numbers[:3]}"
+            assert state.seen == list(range(state.step)), state.seen
+            ones = np.ones_like(state.numbers)
+            ends = np.array([dist.get_rank() == 0 and store.check(["finish"])], np.uint8)
+            dist.all_reduce(ones, timeout=terms.get("patience", 60))
+            dist.all_reduce(ends, dist.ReduceOp.MAX)
+            state.numbers += ones / dist.get_world_size()
+            state.seen = [*state.seen, state.step]
+            mine.append(state.step)
+            state.step += 1
+            if len(mine) == terms.get("raises_after"):
+                raise ValueError("a mistake of the program")
+            state.commit()
+            if ends[0]:
+                return int(state.step)
+            time.sleep(terms.get("pause", 0.005))
+
+    say(steps=work(state), commits=state.commits)
+    dist.destroy_process_group()
+
+
+main(json.loads(sys.argv[1]))
