@@ -92,7 +92,7 @@ def init_process_group(
         pg_options: Passed on to the backend.
         device_id: The device that this rank uses, as an index or "cuda:1"; lets a backend connect immediately.
         enable_reconfigure: Only open the store: the default group has no members until `reconfigure` gives it some.
-            `rank` and `world_size` then matter for nothing but finding the store.
+            `rank` and `world_size` then only help to find the store, and tell how many processes begin.
 
     Raises:
         ValueError: There is a default group already, or the arguments contradict each other.

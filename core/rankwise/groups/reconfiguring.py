@@ -1,4 +1,4 @@
-"""Reconfiguring the default group: any processes that hold each other's handles form it anew, as torch has it.
+"""Reconfiguring the default group: any processes that hold each other's handles become its members, as in torch.
 
 A process that begins with `enable_reconfigure` has a default group without members, and a handle that tells it from
 all others. `reconfigure` makes the group one of the processes whose handles are given. They first gather, with nothing
@@ -154,7 +154,7 @@ def reconfigure(
     """Make a group one of the processes whose handles are given, whatever its members were before.
 
     All these processes call this with the same uuid and the same handles, and no others do. So a group begins, shrinks,
-    grows, merges with another and splits. Subgroups of it end, and the group's own records begin anew.
+    grows, merges with another and splits. Subgroups of it end, and the group's own records begin again.
 
     Args:
         uuid: A name for this attempt; each may be used once, also if the attempt failed.

@@ -1,4 +1,4 @@
-"""The protocol's epochs in the store of a job, and what is known there of who lives."""
+"""The protocol's epochs in the store of a job, and what is known there of the processes that live."""
 
 from __future__ import annotations
 

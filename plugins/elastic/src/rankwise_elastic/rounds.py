@@ -1,9 +1,9 @@
 """How processes that come and go agree on who is in which epoch: a protocol without sockets, threads or clocks.
 
-Each epoch has one list of members, and whoever writes it first in the store decides it. To be a member of the next
-epoch, a process *arrives* there; one that has arrived and sees everyone there who must be waited for *decides*. Whoever
-is not in the list goes on to the epoch after it. So there are never two worlds of one epoch, a process that dies
-between any two steps is missed by nobody, and one that was away joins again as any newcomer does.
+Each epoch has one list of members, and the process that writes it first in the store decides it. To be a member of the
+next epoch, a process *arrives* there; one that has arrived and sees everyone there who must be waited for *decides*. A
+process that is not in the list goes on to the epoch after it. So there are never two worlds of one epoch, a process
+that dies between any two steps is missed by nobody, and one that was away joins again as any newcomer does.
 
 `Seeker` is what one process does. Each of its steps asks or changes the store once, so that the steps of several
 processes may be tried in every order (`tests/plugins/elastic/test_rounds.py`).

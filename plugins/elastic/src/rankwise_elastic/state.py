@@ -46,7 +46,7 @@ class _Standing(NamedTuple):
 
 
 class State:
-    """Values that are the same on all ranks after each step of a program: arrays, and whatever can be pickled.
+    """Values that are the same on all ranks after each step of a program: arrays, and objects that need no pickle.
 
     Values are attributes. Arrays of NumPy are restored and received in place, so that others may hold them.
 
@@ -112,7 +112,7 @@ class State:
         """Have all ranks of a new epoch go on from the same commit. All ranks call this.
 
         Those that were in step go back to the newest commit that all of them have; the others receive it from several
-        of them at once, and all compare what they have then.
+        of them at the same time, and all compare what they have then.
 
         Raises:
             DistError: A rank has failed meanwhile; after the next `regroup` it may be tried again.

@@ -1,4 +1,4 @@
-"""A default group that is made anew of any processes: it shrinks, grows, merges and splits, and attempts fail."""
+"""A default group that becomes one of any processes: it shrinks, grows, merges and splits, and attempts fail."""
 
 from __future__ import annotations
 
