@@ -103,6 +103,8 @@ class ProcessGroup:
         #: How many ranks have met to make it, members or not.
         self.came = came or len(ranks)
         self._end = Ending()
+        #: The uuid of the configuration in which it ended, if it was made from a default group that was made anew.
+        self.configuration = ""
         #: What calls say of a group that has no communicators.
         self.parting = "has been destroyed"
         #: For each thread with an open `coalescing` block on this group, the works of that block.

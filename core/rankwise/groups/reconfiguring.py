@@ -57,6 +57,8 @@ class Place:
     handle: str
     #: What was asked for, without members.
     plan: Plan
+    #: The uuid of the attempt that has made the group as it is; "" before the first.
+    current: str = field(default="", init=False)
     #: How many processes there should be at first, as far as this one was told.
     size: int
     #: Called when the group is destroyed for good.
@@ -296,9 +298,11 @@ def _move(group: ProcessGroup, place: Place, uuid: str, listed: list[str], deadl
         purpose=what,
     )
     try:
-        _leave(world, deadline)
+        _leave(world, place, deadline)
         world.lent_store = True  # it outlives this configuration, whoever serves it
+        place.current = ""
         group.become(begin(world, lambda: plan, deadline))
+        place.current = uuid
         _sweep(place, is_first=plan.global_rank == 0)
     except BaseException as error:
         group.lacks_members(f"has no members since {what} failed ({type(error).__name__}: {error}); call it again")
@@ -308,11 +312,12 @@ def _move(group: ProcessGroup, place: Place, uuid: str, listed: list[str], deadl
         _stand(world, group)
 
 
-def _leave(world: World, deadline: Deadline) -> None:
+def _leave(world: World, place: Place, deadline: Deadline) -> None:
     """Leave the configuration that is there, but for the store: what fails there is over in any case."""
     world.place = world.owned_store = None
     world.stay_for.clear()
     for group in world.groups.values():
+        group.configuration = place.current
         group.parting = "ended when the default group was reconfigured; make it again"
     with contextlib.suppress(DistError):
         leave_world(world, "the default group is being reconfigured", min(_DRAIN_S, deadline.remaining()))

@@ -6,7 +6,7 @@ import random
 import signal
 
 import pytest
-from company import Company
+from elastic_company import PATIENCE_S, Company
 
 
 def test_ranks_begin_in_the_order_in_which_they_were_numbered() -> None:
@@ -121,3 +121,20 @@ def test_a_mistake_of_the_program_is_not_tried_again() -> None:
             member.hear_epoch(3)
         job.finish()
         assert len({member.hear_end()["steps"] for member in job.members}) == 1
+
+
+def test_a_rank_that_is_given_notice_leaves_at_a_commit_and_is_not_waited_for() -> None:
+    with Company(3, notice=30, tells=True) as job:
+        for member in job.members:
+            member.hear_epoch(3)
+        leaver, *others = job.members
+        leaver.send(signal.SIGTERM)
+        assert 25 < leaver.hear(lambda word: "noticed" in word)["noticed"] <= 30
+        assert leaver.process.wait(PATIENCE_S) == 0
+        epochs = [member.hear_epoch(2) for member in others]
+        leaver.hear_all()
+        done = max(word["committed"] for word in leaver.said if "committed" in word)
+        assert {epoch["step"] for epoch in epochs} == {done}, "a step is lost, or was made without the rank"
+        assert all(epoch["left"][0][2] == "it left after a notice" for epoch in epochs), epochs
+        job.finish()
+        assert len({member.hear_end()["steps"] for member in others}) == 1

@@ -17,6 +17,8 @@ __all__ = ["Pulse", "StoreBoard", "name"]
 
 #: How often a process says that it lives, and for how long it may be silent; a process may be stopped for a while.
 BEAT_S, SILENCE_S = 1.0, 6.0
+#: What a process says last that leaves in good order.
+_LEFT, _LEAVING = b"left", "it left after a notice"
 #: What one request of the thread that says so may take.
 _ASK_S = 2.0
 
@@ -110,7 +112,9 @@ class Pulse:
         start_thread(self._thread)
 
     def stop(self) -> None:
-        """End the thread, and take out of the store what it has said."""
+        """End the thread, and take out of the store what it has said; nothing, if this process has left."""
+        if self._ended.is_set():
+            return
         self._ended.set()
         self._thread.join(_ASK_S)
         with suppress(DistError):
@@ -120,15 +124,24 @@ class Pulse:
         """Look from now on whether somebody waits for an epoch; for none if it is 0."""
         self._next_epoch, self.is_awaited = epoch, False
 
+    def leave(self) -> None:
+        """Tell the others that this process leaves in good order, and end."""
+        self._ended.set()
+        self._thread.join(_ASK_S)
+        self._store.set(self._mine, _LEFT)
+
     def learn(self, process: str, cause: str) -> None:
         """Be told that a process is gone."""
         self._known.setdefault(process, cause)
 
     def why_gone(self, process: str) -> str:
         """Return how a process has ended, as far as anybody knows; "" if it may live."""
-        if process not in self._known and has_ended(process):
-            self._known[process] = "its process has ended"
-        return self._known.get(process) or self._why_silent(process)
+        if process in self._known:
+            return self._known[process]
+        silent = self._why_silent(process)
+        if silent != _LEAVING and has_ended(process):
+            return self._known.setdefault(process, "its process has ended")
+        return silent
 
     def gone_among(self, processes: Iterable[str]) -> dict[str, str]:
         """Return those that are gone, with the cause."""
@@ -142,6 +155,8 @@ class Pulse:
             said = self._store.peek(name(process))
             since = now if heard is None or said != heard.said else heard.since
             heard = self._heard[process] = _Heard(said, since, now)
+        if heard.said == _LEFT:
+            return self._known.setdefault(process, _LEAVING)
         silent_s = now - heard.since
         return f"it has said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
 

@@ -17,8 +17,23 @@ train(state)
 
 from __future__ import annotations
 
-from rankwise_elastic.membership import Epoch, Gone, Newcomer, regroup
+from rankwise_elastic.membership import Epoch, Gone, Newcomer, regroup, remake
+from rankwise_elastic.notices import Left, expect_notice, leaving, on_notice, seconds_left
 from rankwise_elastic.running import run
 from rankwise_elastic.state import MembershipChange, State
 
-__all__ = ["Epoch", "Gone", "MembershipChange", "Newcomer", "State", "regroup", "run"]
+__all__ = [
+    "Epoch",
+    "Gone",
+    "Left",
+    "MembershipChange",
+    "Newcomer",
+    "State",
+    "expect_notice",
+    "leaving",
+    "on_notice",
+    "regroup",
+    "remake",
+    "run",
+    "seconds_left",
+]

@@ -13,7 +13,7 @@ from rankwise.errors import DistError, DistStoreError, DistTimeoutError, PeerDie
 from rankwise_elastic.board import Pulse, StoreBoard
 from rankwise_elastic.rounds import Agreed, Seeker, Wishes
 
-__all__ = ["Epoch", "Gone", "Newcomer", "job_of", "regroup"]
+__all__ = ["Epoch", "Gone", "Newcomer", "job_of", "leave", "regroup", "remake"]
 
 #: How long a process pauses between two looks at the store, at first and at the most.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
@@ -84,8 +84,8 @@ class Job:
     pulse: Pulse
     #: The epoch that it was in last.
     last: Agreed = _NONE
-    #: The epochs of which this process knows, the newest last: who stood where.
-    history: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    #: Who stood where in the epochs that this process was in, by the names of these configurations.
+    history: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _jobs: WeakKeyDictionary[dist.ProcessGroup, Job] = WeakKeyDictionary()
@@ -153,6 +153,56 @@ def regroup(
             return _entered(job, agreed, max_size)
 
 
+def leave() -> None:
+    """Leave the job in good order: the others need not wait for this process any more."""
+    job_of().pulse.leave()
+
+
+def remake(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Make a subgroup of an earlier epoch again, of those of its members that are in this one.
+
+    All of these call this; they keep their order.
+
+    Args:
+        group: The subgroup as it was, whose calls raise now.
+
+    Returns:
+        A group of the same backend, with the same time-out and description.
+
+    Raises:
+        ValueError: The group is of this epoch, or of none in which this process was.
+
+    Examples:
+        >>> dist.init_process_group("gloo", enable_reconfigure=True)
+        >>> _ = dist.elastic.regroup()
+        >>> pair = dist.new_group([0])
+        >>> _ = dist.elastic.regroup()
+        >>> dist.get_world_size(dist.elastic.remake(pair))
+        1
+        >>> dist.destroy_process_group()
+    """
+    job = job_of()
+    then = job.history.get(group.configuration)
+    if then is None:
+        raise ValueError(f"remake: {group!r} is no group of an earlier epoch of this job")
+    there = [job.last.members.index(then[rank]) for rank in group.ranks if then[rank] in job.last.members]
+    made = dist.new_group(
+        there,
+        timeout=group.timeout_s,
+        backend=group.backend,
+        use_local_synchronization=True,
+        group_desc=group.group_desc,
+        sort_ranks=False,
+    )
+    assert isinstance(made, dist.ProcessGroup)
+    return made
+
+
+def _uuid(epoch: int) -> str:
+    """Return what the configuration of an epoch is called."""
+    return f"epoch-{epoch}"
+
+
 def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
     """Take the protocol's steps until this process is in an epoch."""
     board, patient_until, pause_s = StoreBoard(job.store), time.monotonic() + wait_s, _PAUSE_S
@@ -183,7 +233,7 @@ def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> bool:
     limit_s = max(0.1, min(attempt_s, until - time.monotonic()))
     others = [process for process in agreed.members if process != job.process]
     work = dist.reconfigure(
-        f"epoch-{agreed.epoch}", agreed.members, timeout=limit_s, lost=lambda: job.pulse.gone_among(others)
+        _uuid(agreed.epoch), agreed.members, timeout=limit_s, lost=lambda: job.pulse.gone_among(others)
     )
     try:
         return work.wait()
@@ -210,7 +260,7 @@ def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
         tuple(Newcomer(at, _where(process)) for at, process in enumerate(agreed.members) if process not in before),
     )
     job.last = agreed
-    job.history[agreed.epoch] = agreed.members
+    job.history[_uuid(agreed.epoch)] = agreed.members
     has_room = max_size is None or len(agreed.members) < max_size
     job.pulse.expect(agreed.epoch + 1 if has_room else 0)
     if rank == 0:

@@ -14,7 +14,8 @@ from rankwise.errors import (
     PeerDiedError,
     ProtocolError,
 )
-from rankwise_elastic.membership import Epoch, regroup
+from rankwise_elastic.membership import Epoch, leave, regroup
+from rankwise_elastic.notices import Left, leaving
 from rankwise_elastic.state import MembershipChange, State
 
 __all__ = ["run"]
@@ -35,8 +36,8 @@ def run(
     """Have a function of a `State` carried out by whatever ranks there are.
 
     All ranks call it, newcomers too. Each time the ranks change, all regroup, go on from the same commit, and call the
-    function anew; so it begins where its state says. After a failure that is the last commit. When somebody joins,
-    nothing is lost, as that happens at a commit.
+    function anew; so it begins where its state says. After a failure that is the last commit. When somebody joins, or
+    leaves after a notice, nothing is lost, as that happens at a commit.
 
     Args:
         function: A function whose first argument is a `State`.
@@ -49,6 +50,7 @@ def run(
         The function that does this; the decorator, if no function is given.
 
     Raises:
+        Left: This rank has left after a notice; see `expect_notice`.
         DistTimeoutError: No `min_size` ranks came together in the group's time-out.
         Exception: What the function raises itself; that is the program's own, and is not tried again.
 
@@ -77,7 +79,9 @@ def run(
                     on_epoch(epoch)
                 return function(state, *args, **kwargs)
             except MembershipChange:
-                continue
+                if leaving():
+                    leave()
+                    raise Left from None
             except DistError as error:
                 if not is_of_others(error):
                     raise

@@ -17,6 +17,7 @@ import numpy as np
 import rankwise as dist
 from rankwise.errors import DistBackendError
 from rankwise_elastic.membership import job_of
+from rankwise_elastic.notices import leaving
 
 __all__ = ["MembershipChange", "State"]
 
@@ -25,7 +26,7 @@ _PIECE_NBYTES = 4 << 20
 
 
 class MembershipChange(Exception):
-    """Raised by `State.commit`, on all ranks alike, when somebody wants to join: the commit has been made.
+    """Raised by `State.commit`, on all ranks alike, when somebody wants to join or leave: the commit has been made.
 
     `elastic.run` catches it, regroups and goes on.
     """
@@ -91,16 +92,16 @@ class State:
         """Keep the values as they are now: after a failure all ranks go on from here. All ranks call this.
 
         Raises:
-            MembershipChange: The commit has been made, and somebody wants to join.
+            MembershipChange: The commit has been made, and somebody wants to join, or leaves after a notice.
             DistError: A rank has failed meanwhile; the commit counts if any rank has completed it.
         """
         kept = _Kept(self.commits + 1, _copied(self._values))
         vars(self)["_kept"] = [*self._kept[-1:], kept]
-        awaited = np.array([job_of().pulse.is_awaited], np.uint8)
-        dist.all_reduce(awaited, dist.ReduceOp.MAX)
+        changes = np.array([job_of().pulse.is_awaited, leaving()], np.uint8)
+        dist.all_reduce(changes, dist.ReduceOp.MAX)
         vars(self)["_number"] = kept.number
-        if awaited[0]:
-            raise MembershipChange("somebody wants to join the job")
+        if changes.any():
+            raise MembershipChange("somebody wants to join the job" if changes[0] else "a rank leaves the job")
 
     def restore(self) -> None:
         """Go back to this rank's last commit; without one the values stay as they are."""

@@ -1,4 +1,4 @@
-"""Processes that come and go at a test's word: it starts, shoots, stops and hears them."""
+"""Processes that come and go at the word of a test or benchmark: it starts, shoots, stops and hears them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import rankwise as dist
 
-__all__ = ["Company", "Member"]
+__all__ = ["PATIENCE_S", "Company", "Member"]
 
 PROGRAM = Path(__file__).with_name("elastic_program.py")
 #: How long a test waits for a word; on a busy machine a process takes a while to begin.
@@ -56,9 +56,20 @@ class Member:
             if wanted(word):
                 return word
 
+    def hear_all(self) -> None:
+        """Take in what it has said before it ended."""
+        while (word := self._words.get(timeout=PATIENCE_S)) is not None:
+            self.said.append(word)
+
     def hear_epoch(self, size: int) -> dict[str, Any]:
         """Return its word about the next epoch of so many members."""
         return self.hear(lambda word: word.get("size") == size)
+
+    def hear_last_size(self, size: int) -> None:
+        """Return once the last epoch that it has told of has so many members."""
+        told = [word for word in self.said if "size" in word]
+        if not told or told[-1]["size"] != size:
+            self.hear_epoch(size)
 
     def hear_end(self) -> dict[str, Any]:
         """Return its last word, once it has ended well."""
