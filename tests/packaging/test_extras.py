@@ -49,7 +49,21 @@ def test_every_requirement_between_our_distributions_holds_the_minor_version(tab
 
 @pytest.mark.parametrize(
     "plugin",
-    ["elastic", "gloo_tcp", "launch", "local", "mpi", "nccl", "network", "ray", "stores", "testing", "tools", "torch", "watch"],
+    [
+        "elastic",
+        "gloo_tcp",
+        "launch",
+        "local",
+        "mpi",
+        "nccl",
+        "network",
+        "ray",
+        "stores",
+        "testing",
+        "tools",
+        "torch",
+        "watch",
+    ],
 )
 def test_each_plugin_says_which_core_it_belongs_to(plugin):
     """As a literal, which a newer core cannot change."""

@@ -36,7 +36,7 @@ def run(
     """Have a function of a `State` carried out by whatever ranks there are.
 
     All ranks call it, newcomers too. Each time the ranks change, all regroup, go on from the same commit, and call the
-    function anew; so it begins where its state says. After a failure that is the last commit. When somebody joins, or
+    function again; so it begins where its state says. After a failure that is the last commit. When somebody joins, or
     leaves after a notice, nothing is lost, as that happens at a commit.
 
     Args:
