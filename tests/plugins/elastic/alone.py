@@ -23,7 +23,7 @@ def usage() -> tuple[int, list[str]]:
 
 
 def regroups(times: int) -> list[tuple[int, list[str]]]:
-    """Return what this process has after some epochs, and after many: the least of a few, as peers may be slow to go."""
+    """Return what this process has after some epochs and after many, each the least of a few."""
     begin()
     early, late = [], []
     for number in range(times):

@@ -8,7 +8,7 @@ import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError, RendezvousError, UnsupportedOperationError
 from rankwise.kits import PrefixStore
 from rankwise_testing.suite.arrays import same
-from rankwise_testing.suite.expect import begun, error_of, host, numbers
+from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs
 
@@ -172,7 +172,7 @@ def aborted(meeting: JoinPlan, rank: int) -> None:
     team.become("before", 0, 1, 2)
     if rank == 0:
         dist.abort_process_group()
-    error_of(DistError, dist.all_reduce, numbers(1))
+    error_of(DistError, settled, dist.all_reduce, numbers(1))
     team.become("after", 0, 1, 2)
     dist.destroy_process_group()
 
@@ -186,7 +186,7 @@ def late(meeting: JoinPlan, rank: int) -> None:
     team = Team(meeting, rank, "late")
     team.become("before", 0, 1, 2)
     if rank < 2:
-        error_of(DistError, dist.all_reduce, numbers(1), timeout=_IN_VAIN_S)
+        error_of(DistError, settled, dist.all_reduce, numbers(1), timeout=_IN_VAIN_S)
         team.become("without it", 0, 1)
     team.become("with it", 0, 1, 2)
     dist.destroy_process_group()
