@@ -31,6 +31,7 @@ UNTRIED = {
     "who may stand at a listener, how many and for how long": _SAYS_WHERE,
     "how command lines are read and told": _SAYS_WHERE,
     "`spawn`": _SAYS_WHERE,
+    "how processes of an elastic job agree on its members": "tests/plugins/elastic has its model and mistakes in it",
     "what Ray calls": "it needs Ray, and a cluster",
     "what torch's programs call": "it needs torch; tests/plugins/torch/test_surface.py asks for each method",
     "a call that a backend prepares once for its kind": "tests/core/test_fast_calls.py has communicators that do so",
