@@ -246,6 +246,10 @@ _UNSHOWN = {
     *("ProcessException", "ProcessExitedException", "ProcessRaisedException", "ProtocolError", "QueueEmptyError"),
     *("PeerUnreachableError", "RendezvousError", "UnsupportedOperationError"),
     "TaskError",
+    # `rankwise.elastic` uses them for programs
+    *("get_reconfigure_handle", "reconfigure", "supports_reconfigure"),
+    # what values are sent as
+    "register_dataclass",
     # RANKWISE_DEBUG
     *("DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
 }

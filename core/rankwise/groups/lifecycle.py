@@ -150,13 +150,13 @@ def _open(
     world: World, blank: Plan, find: Callable[[Deadline], tuple[Store, int, int]], deadline: Deadline
 ) -> ProcessGroup:
     """Begin a world whose default group has no members until `reconfigure` gives it some."""
-    from rankwise.groups import reconfiguring  # which few programs need
+    from rankwise.groups.places import enable  # which few programs need
 
     if blank.config.refusal is not None:
         raise blank.config.refusal
     keep_standard()
     try:
-        opened = reconfiguring.enable(world, *find(deadline), blank)
+        opened = enable(world, *find(deadline), blank)
     except BaseException:
         with held:
             _release(world)

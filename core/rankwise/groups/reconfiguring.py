@@ -11,15 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rankwise.backends.registry import registry
 from rankwise.basics.arguments import require, shown
 from rankwise.basics.attending import attended
 from rankwise.basics.deadline import Deadline, Timeout, seconds
@@ -27,76 +24,20 @@ from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import FutureWork, Work
 from rankwise.errors import DistError, PeerDiedError, RendezvousError
-from rankwise.groups.handshake import death_verdict, is_gone, meet, process_space, started_at
+from rankwise.groups.handshake import death_verdict, is_gone, meet
 from rankwise.groups.lifecycle import begin, leave_world, not_made
-from rankwise.groups.making import Plan
+from rankwise.groups.places import Place, stand
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World, resolve
 from rankwise.store import PrefixStore, Store
 
-__all__ = ["enable", "get_reconfigure_handle", "reconfigure", "supports_reconfigure"]
+__all__ = ["get_reconfigure_handle", "reconfigure", "supports_reconfigure"]
 
-#: Where in the job's store the attempts are made.
-_PLACE = "reconfigure"
 #: How long the operations of a configuration that is left may take to complete.
 _DRAIN_S = 5.0
 
 #: What tells of processes that are known to be gone: for their handles, how each ended.
 Lost = Callable[[], Mapping[str, str]]
-
-
-@dataclass
-class Place:
-    """What a process keeps from one configuration of its default group to the next."""
-
-    #: Where all attempts are made.
-    store: Store
-    #: What `init_process_group` has opened, and closes with the group.
-    owned: Store | None
-    #: What tells this process from all others.
-    handle: str
-    #: What was asked for, without members.
-    plan: Plan
-    #: The uuid of the attempt that has made the group as it is; "" before the first.
-    current: str = field(default="", init=False)
-    #: How many processes there should be at first, as far as this one was told.
-    size: int
-    #: Called when the group is destroyed for good.
-    on_end: list[Callable[[], object]] = field(default_factory=list)
-    #: The uuids of the attempts that this process has taken part in, in their order.
-    used: list[str] = field(default_factory=list)
-
-    def end(self) -> None:
-        """Tell that the group is about to be destroyed."""
-        for told in self.on_end:
-            told()
-
-
-def enable(world: World, store: Store, rank: int, size: int, plan: Plan) -> ProcessGroup:
-    """Begin a world whose default group has no members yet.
-
-    Args:
-        world: A world without groups; what it owns is closed with the group.
-        store: The job's, the same for all who may ever be members.
-        rank: Which of them this one is at first, as far as it was told; else -1.
-        size: How many processes there should be at first, likewise.
-        plan: The group, without members and without a store.
-
-    Raises:
-        UnsupportedOperationError: A backend's groups cannot be reconfigured.
-    """
-    for name in plan.config.backends():
-        registry.load(name)
-    trail = world.recorder.trail("default", plan.description or "default", ())
-    group = ProcessGroup("default", (), -1, plan.config, {}, plan.timeout_s, None, trail, world, plan.description)
-    for device in plan.config.device_backend_map:
-        group.require_call("reconfigure", device)
-    place = Place(PrefixStore(_PLACE, store), world.owned_store, "", plan, size)
-    place.handle = _handle(place.store, rank)
-    group.lacks_members("has no members yet: call reconfigure")
-    world.place = place
-    _stand(world, group)
-    return group
 
 
 def supports_reconfigure(group: ProcessGroup | None = None) -> bool:
@@ -211,13 +152,6 @@ def reconfigure(
 # ---------------------------------------------------------------------- handles
 
 
-def _handle(store: Store, rank: int) -> str:
-    """Return a new handle: what tells a process from all others, and others whether it is still there."""
-    mark = store.compare_set("mark", "", os.urandom(8).hex()).decode()
-    seat = {"host": platform.node(), "pid": os.getpid(), "space": process_space(), "started": started_at(os.getpid())}
-    return json.dumps({"store": mark, "id": os.urandom(8).hex(), "rank": rank, **seat}, sort_keys=True)
-
-
 def _card(handle: str) -> dict[str, Any]:
     """Return what a handle says; nothing if it is none."""
     with contextlib.suppress(ValueError):
@@ -309,7 +243,7 @@ def _move(group: ProcessGroup, place: Place, uuid: str, listed: list[str], deadl
         raise
     finally:
         world.place, world.owned_store = place, place.owned
-        _stand(world, group)
+        stand(world, group)
 
 
 def _leave(world: World, place: Place, deadline: Deadline) -> None:
@@ -329,11 +263,6 @@ def _sweep(place: Place, is_first: bool) -> None:
     for uuid in past if is_first else ():
         with contextlib.suppress(DistError):
             place.store.delete_prefix(f"{uuid}/")
-
-
-def _stand(world: World, group: ProcessGroup) -> None:
-    """Have a group be the default group of a world."""
-    world.default = world.groups["default"] = group
 
 
 def _place(group: ProcessGroup | None, op: str) -> Place:

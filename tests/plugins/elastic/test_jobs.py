@@ -130,7 +130,7 @@ def test_a_rank_that_is_given_notice_leaves_at_a_commit_and_is_not_waited_for() 
         leaver, *others = job.members
         leaver.send(signal.SIGTERM)
         assert 25 < leaver.hear(lambda word: "noticed" in word)["noticed"] <= 30
-        assert leaver.process.wait(PATIENCE_S) == 0
+        assert leaver.process.wait(PATIENCE_S) == 75
         epochs = [member.hear_epoch(2) for member in others]
         leaver.hear_all()
         done = max(word["committed"] for word in leaver.said if "committed" in word)
@@ -138,3 +138,17 @@ def test_a_rank_that_is_given_notice_leaves_at_a_commit_and_is_not_waited_for() 
         assert all(epoch["left"][0][2] == "it left after a notice" for epoch in epochs), epochs
         job.finish()
         assert len({member.hear_end()["steps"] for member in others}) == 1
+
+
+def test_who_comes_when_all_is_done_ends_at_once() -> None:
+    with Company(2) as job:
+        for member in job.members:
+            member.hear_epoch(2)
+        job.finish()
+        for member in job.members:
+            member.hear_end()
+        late = job.start()
+        late.hear(lambda word: "imported" in word)
+        assert late.process.wait(PATIENCE_S) == 0
+        late.hear_all()
+        assert not any("size" in word for word in late.said), late.said

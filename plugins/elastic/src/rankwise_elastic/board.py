@@ -18,7 +18,7 @@ __all__ = ["Pulse", "StoreBoard", "name"]
 #: How often a process says that it lives, and for how long it may be silent; a process may be stopped for a while.
 BEAT_S, SILENCE_S = 1.0, 6.0
 #: What a process says last that leaves in good order.
-_LEFT, _LEAVING = b"left", "it left after a notice"
+_LEFT = b"left"
 #: What one request of the thread that says so may take.
 _ASK_S = 2.0
 
@@ -77,6 +77,14 @@ class StoreBoard:
         """Return an epoch that has begun, near the latest."""
         return int(self._store.peek("latest") or 0)
 
+    def note_finished(self) -> None:
+        """Note that a rank has come to the end of what the job was to do."""
+        self._store.set("finished", "")
+
+    def is_finished(self) -> bool:
+        """Tell whether a rank has come to the end of what the job was to do."""
+        return self._store.check(["finished"])
+
     def note_made(self, epoch: int) -> None:
         """Note that an epoch has begun; who wanted to be in earlier ones need not be known any more.
 
@@ -102,8 +110,9 @@ class Pulse:
         self._board = StoreBoard(store.view(_ASK_S))
         #: For each process that was asked about what it has said last, and since when that is known.
         self._heard: dict[str, _Heard] = {}
-        #: Why processes are known to be gone, where somebody has said so.
+        #: Why processes are gone, for certain; and why others are said to be, with what they had said last by then.
         self._known: dict[str, str] = {}
+        self._told: dict[str, tuple[str, bytes | None]] = {}
         #: The epoch that newcomers would be in, 0 where there is no room for any, and whether somebody waits for it.
         self._next_epoch, self.is_awaited = 0, False
         self._ended = threading.Event()
@@ -131,34 +140,38 @@ class Pulse:
         self._store.set(self._mine, _LEFT)
 
     def learn(self, process: str, cause: str) -> None:
-        """Be told that a process is gone."""
-        self._known.setdefault(process, cause)
+        """Be told that a process is gone; that is forgotten if it says again that it lives, as after a long stop."""
+        self._told.setdefault(process, (cause, self._store.peek(name(process))))
 
     def why_gone(self, process: str) -> str:
         """Return how a process has ended, as far as anybody knows; "" if it may live."""
         if process in self._known:
             return self._known[process]
-        silent = self._why_silent(process)
-        if silent != _LEAVING and has_ended(process):
-            return self._known.setdefault(process, "its process has ended")
-        return silent
+        if name(process) == self._mine:
+            return ""
+        heard, (cause, said) = self._hear(process), self._told.get(process, ("", None))
+        if heard.said == _LEFT:
+            self._known[process] = "it left after a notice"
+        elif has_ended(process):
+            self._known[process] = cause or "its process has ended"
+        if process in self._known:
+            return self._known[process]
+        if cause and said == heard.said:
+            return cause
+        silent_s = monotonic() - heard.since
+        return f"it has said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
 
     def gone_among(self, processes: Iterable[str]) -> dict[str, str]:
         """Return those that are gone, with the cause."""
         return {process: cause for process in processes if (cause := self.why_gone(process))}
 
-    def _why_silent(self, process: str) -> str:
-        if name(process) == self._mine:
-            return ""
+    def _hear(self, process: str) -> _Heard:
         now, heard = monotonic(), self._heard.get(process)
         if heard is None or now - heard.asked_at > BEAT_S / 4:
             said = self._store.peek(name(process))
             since = now if heard is None or said != heard.said else heard.since
             heard = self._heard[process] = _Heard(said, since, now)
-        if heard.said == _LEFT:
-            return self._known.setdefault(process, _LEAVING)
-        silent_s = now - heard.since
-        return f"it has said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
+        return heard
 
     def _run(self) -> None:
         number = 1

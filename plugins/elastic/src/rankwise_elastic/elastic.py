@@ -17,19 +17,21 @@ train(state)
 
 from __future__ import annotations
 
-from rankwise_elastic.membership import Epoch, Gone, Newcomer, regroup, remake
+from rankwise_elastic.membership import Epoch, Finished, Gone, Newcomer, is_awaited, regroup, remake
 from rankwise_elastic.notices import Left, expect_notice, leaving, on_notice, seconds_left
 from rankwise_elastic.running import run
 from rankwise_elastic.state import MembershipChange, State
 
 __all__ = [
     "Epoch",
+    "Finished",
     "Gone",
     "Left",
     "MembershipChange",
     "Newcomer",
     "State",
     "expect_notice",
+    "is_awaited",
     "leaving",
     "on_notice",
     "regroup",

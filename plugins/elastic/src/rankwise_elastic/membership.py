@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,12 +14,22 @@ from rankwise.errors import DistError, DistStoreError, DistTimeoutError, PeerDie
 from rankwise_elastic.board import Pulse, StoreBoard
 from rankwise_elastic.rounds import Agreed, Seeker, Wishes
 
-__all__ = ["Epoch", "Gone", "Newcomer", "job_of", "leave", "regroup", "remake"]
+__all__ = ["Epoch", "Finished", "Gone", "Newcomer", "finish", "is_awaited", "job_of", "leave", "regroup", "remake"]
 
 #: How long a process pauses between two looks at the store, at first and at the most.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 #: How long one attempt to make the group may take; another follows.
 _ATTEMPT_S = 10.0
+
+
+class Finished(SystemExit):
+    """Raised where a process comes to a job whose ranks have come to the end of their work, and are gone.
+
+    As a `SystemExit` it ends the process with status 0, unless it is caught.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
 
 
 class Gone(NamedTuple):
@@ -129,8 +140,9 @@ def regroup(
 
     Raises:
         ValueError: The default group was not made with `enable_reconfigure=True`, or the sizes contradict each other.
+        Finished: This process is a newcomer, and the ranks have come to the end of the job and are gone.
         DistTimeoutError: No such world came together in time.
-        DistStoreError: The job's store is gone or out of reach, so that nobody can agree with anybody.
+        DistStoreError, DistNetworkError: The job's store is gone or out of reach, so that nobody can agree.
 
     Examples:
         >>> dist.init_process_group("gloo", enable_reconfigure=True)
@@ -151,6 +163,31 @@ def regroup(
         last = agreed.epoch
         if _make(job, agreed, max(wait_s, _ATTEMPT_S), until):
             return _entered(job, agreed, max_size)
+
+
+def is_awaited() -> bool:
+    """Return whether a newcomer waits to be in the next epoch, as far as this rank has heard.
+
+    Ranks hear of it within a second or so, and not all at once: a program that regroups for it by itself has all ranks
+    agree first, as `State.commit` does.
+
+    Raises:
+        ValueError: The default group was not made with `enable_reconfigure=True`.
+
+    Examples:
+        >>> dist.init_process_group("gloo", enable_reconfigure=True)
+        >>> _ = dist.elastic.regroup()
+        >>> dist.elastic.is_awaited()
+        False
+        >>> dist.destroy_process_group()
+    """
+    return job_of().pulse.is_awaited
+
+
+def finish() -> None:
+    """Tell processes that come later that this job has come to its end, if the store is still there."""
+    with suppress(DistError):
+        StoreBoard(job_of().store).note_finished()
 
 
 def leave() -> None:
@@ -211,6 +248,8 @@ def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
         agreed = seeker.step(board, lambda process: bool(job.pulse.why_gone(process)), time.monotonic() < patient_until)
         if agreed is not None:
             return agreed
+        if not job.last.epoch and (seeker.choice or pause_s == _LONGEST_PAUSE_S):
+            _end_if_finished(job, board, epoch)
         if seeker.epoch != epoch or not seeker.has_arrived or seeker.choice:
             pause_s = _PAUSE_S
             continue
@@ -222,6 +261,13 @@ def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
             )
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _end_if_finished(job: Job, board: StoreBoard, epoch: int) -> None:
+    """Raise if there is nothing to be done any more, and nobody who would do it."""
+    before = board.decided(epoch - 1) or ()
+    if board.is_finished() and len(job.pulse.gone_among(before)) == len(before):
+        raise Finished
 
 
 def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> bool:

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Left", "expect_notice", "leaving", "on_notice", "seconds_left"]
+__all__ = ["LEFT", "Left", "expect_notice", "leaving", "on_notice", "seconds_left"]
+
+#: EX_TEMPFAIL: what was to be done is not done, and nothing is wrong.
+LEFT = 75
 
 #: When this process will be ended, once it has been told; infinity before.
 _end_at = float("inf")
@@ -18,11 +21,12 @@ _told: list[Callable[[float], object]] = []
 class Left(SystemExit):
     """Raised by a function of `elastic.run` on a rank that has left after a notice.
 
-    The others go on without the rank. As a `SystemExit` it ends the process with status 0, unless it is caught.
+    The others go on without the rank. As a `SystemExit` it ends the process, unless it is caught: with status 75, by
+    which `rankwise run --elastic` sees that the rank neither has failed nor is at the end of its work.
     """
 
     def __init__(self) -> None:
-        super().__init__(0)
+        super().__init__(LEFT)
 
 
 def expect_notice(number: int = signal.SIGTERM, grace_s: float = 30.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from rankwise.errors import (
     DistError,
@@ -14,19 +14,38 @@ from rankwise.errors import (
     PeerDiedError,
     ProtocolError,
 )
-from rankwise_elastic.membership import Epoch, leave, regroup
+from rankwise_elastic.membership import Epoch, finish, leave, regroup
 from rankwise_elastic.notices import Left, leaving
 from rankwise_elastic.state import MembershipChange, State
 
 __all__ = ["run"]
 
 _R = TypeVar("_R")
+_P = ParamSpec("_P")
 #: What tells of another rank's end; every other error is the program's own, and not tried again.
 _OF_OTHERS = (PeerDiedError, GroupAbortedError, DistNetworkError, DistTimeoutError)
 
 
+@overload
 def run(
-    function: Callable[..., _R] | None = None,
+    function: Callable[Concatenate[State, _P], _R],
+    *,
+    min_size: int = 1,
+    max_size: int | None = None,
+    wait_s: float = 30.0,
+    on_epoch: Callable[[Epoch], object] | None = None,
+) -> Callable[Concatenate[State, _P], _R]: ...
+@overload
+def run(
+    function: None = None,
+    *,
+    min_size: int = 1,
+    max_size: int | None = None,
+    wait_s: float = 30.0,
+    on_epoch: Callable[[Epoch], object] | None = None,
+) -> Callable[[Callable[Concatenate[State, _P], _R]], Callable[Concatenate[State, _P], _R]]: ...
+def run(
+    function: Callable[..., Any] | None = None,
     *,
     min_size: int = 1,
     max_size: int | None = None,
@@ -70,14 +89,16 @@ def run(
         return functools.partial(run, min_size=min_size, max_size=max_size, wait_s=wait_s, on_epoch=on_epoch)
 
     @functools.wraps(function)
-    def elastic(state: State, *args: Any, **kwargs: Any) -> _R:
+    def elastic(state: State, *args: Any, **kwargs: Any) -> Any:
         while True:
             epoch = regroup(min_size, max_size, wait_s)
             try:
                 state.sync()
                 if on_epoch is not None:
                     on_epoch(epoch)
-                return function(state, *args, **kwargs)
+                result = function(state, *args, **kwargs)
+                finish()
+                return result
             except MembershipChange:
                 if leaving():
                     leave()

@@ -16,7 +16,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.errors import DistBackendError
-from rankwise_elastic.membership import job_of
+from rankwise_elastic.membership import is_awaited, job_of
 from rankwise_elastic.notices import leaving
 
 __all__ = ["MembershipChange", "State"]
@@ -97,7 +97,7 @@ class State:
         """
         kept = _Kept(self.commits + 1, _copied(self._values))
         vars(self)["_kept"] = [*self._kept[-1:], kept]
-        changes = np.array([job_of().pulse.is_awaited, leaving()], np.uint8)
+        changes = np.array([is_awaited(), leaving()], np.uint8)
         dist.all_reduce(changes, dist.ReduceOp.MAX)
         vars(self)["_number"] = kept.number
         if changes.any():

@@ -60,7 +60,10 @@ def _staged(kind: str) -> Device:
             ),
             **native("barrier"),
         },
-        native(*(feature for feature in _CPU.features if feature != "sparse")),
+        {
+            **native(*(feature for feature in _CPU.features if feature not in ("sparse", "reconfigure"))),
+            **derived("reconfigure"),
+        },
         here_only=True,
     )
 
