@@ -299,7 +299,7 @@ def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
         rank,
         len(agreed.members),
         tuple(
-            Gone(at, _where(process), job.pulse.why_gone(process) or "it did not come in time")
+            Gone(at, _where(process), job.pulse.why_gone(process, anew=True) or "it did not come in time")
             for at, process in enumerate(before)
             if process not in agreed.members
         ),
