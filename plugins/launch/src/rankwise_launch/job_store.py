@@ -93,12 +93,22 @@ class JobStore:
             text = f"cannot serve the store in which the ranks meet: {error}"
             raise LaunchError(ExitCode.CANNOT_START, text) from error
 
-    def tell_of_death(self, rank: int, cause: str) -> None:
-        """Have the ranks that meet, and would wait for one that has ended, raise that it has."""
+    def tell_of_death(self, rank: int, cause: str, is_replaced: bool = False) -> None:
+        """Have the ranks that meet, and would wait for one that has ended, raise that it has.
+
+        If it is replaced they go on waiting, unless it had joined them: then its successor cannot.
+        """
         if self._pool is not None:
             from rankwise_launch.serving import tell_of_death
 
-            tell_of_death(self._address, self.port, self._secret, rank, cause)
+            tell_of_death(self._address, self.port, self._secret, rank, cause, is_replaced)
+
+    def spare(self, process: int) -> None:
+        """Give a process that was started since `serve` the limit of descriptors that the others have."""
+        if self._limit is not None:
+            from rankwise_launch.serving import set_limit
+
+            set_limit(self._limit, process)
 
     def close(self) -> None:
         """End it; again does nothing."""

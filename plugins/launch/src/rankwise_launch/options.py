@@ -72,8 +72,12 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_ends(group: argparse._ArgumentGroup) -> None:
-    again = "restart all ranks up to N times after a failure; default 0"
-    _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again)
+    again = "restart all ranks up to N times after a failure; with --elastic, up to N times a rank that has failed; "
+    _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again + "default 0")
+    elastic = "a rank that fails does not end the others; it alone is restarted, if --max-restarts allows"
+    group.add_argument("--elastic", action="store_true", help=elastic)
+    enough = "with --elastic, end the job as failed once fewer than M ranks can still succeed; default 1"
+    _both(group, "--min-ranks", type=int, default=1, metavar="M", help=enough)
     grace = "seconds that ranks have to end after Ctrl-C or SIGTERM; default 5 (always 0.5 after a failure)"
     group.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help=grace)
 
@@ -133,6 +137,8 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         master_addr=options.master_addr or "127.0.0.1",
         master_port=options.master_port,
         max_restarts=options.max_restarts,
+        elastic=options.elastic,
+        min_ranks=options.min_ranks,
         log_dir=options.log_dir,
         tee=Streams(3) if logs_everything else options.tee,
         redirects=options.redirects,

@@ -31,8 +31,8 @@ def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> P
     return Pool(listener.name, [address], listener.port, Keys.of(secret), listener)
 
 
-def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str) -> None:
-    """Have those raise that a rank has died who wait for it in `init_process_group`."""
+def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str, is_replaced: bool = False) -> None:
+    """Have those raise that a rank has died who wait for it in `init_process_group`, and not for its successor."""
     from rankwise.launching import MEETING, death_verdict  # which most launches have no need of
 
     verdict = death_verdict(PeerDiedError(rank, platform.node(), cause), "init_process_group")
@@ -41,7 +41,9 @@ def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str)
         with store:
             # As `rankwise.groups.joining.lend` has it: until there is a second life the first is the server's.
             life = (store.peek("world/life") or (store.identity or b"").hex().encode()).decode()
-            store.compare_set(f"world/life-{life}/{MEETING}/verdict", "", verdict)
+            place = f"world/life-{life}/{MEETING}"
+            if not is_replaced or store.peek(f"{place}/rank/{rank}") is not None:
+                store.compare_set(f"{place}/verdict", "", verdict)
 
 
 def raise_limit(wanted: int) -> int | None:
@@ -53,9 +55,13 @@ def raise_limit(wanted: int) -> int | None:
     return soft if set_limit(most) else None
 
 
-def set_limit(limit: int) -> bool:
-    """Set how many descriptors this process may have; return whether it could be."""
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def set_limit(limit: int, process: int = 0) -> bool:
+    """Set how many descriptors this process, or another, may have; return whether it could be."""
+    with suppress(OSError, ValueError, AttributeError):  # macOS cannot for another
+        limits = (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        if process:
+            resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
+        else:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         return True
     return False
