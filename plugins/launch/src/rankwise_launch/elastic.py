@@ -28,8 +28,8 @@ __all__ = ["ElasticAttempt", "pause_s"]
 #: A rank that fails sooner after its start could not begin: its next start waits, twice as long each time.
 _QUICK_S = 1.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-#: What a rank leaves running gets SIGTERM, and SIGKILL after so long; its successor waits twice as long at most.
-_LEFTOVER_S = 0.5
+#: What a rank leaves running gets SIGTERM, and SIGKILL after so long; its successor waits for its end, but no longer.
+_LEFTOVER_S, _LONGEST_END_S = 0.5, 2.0
 #: How often to look whether it has ended.
 _LOOK_S = 0.02
 
@@ -115,8 +115,8 @@ class ElasticAttempt(Attempt):
             self._lose(worker, death, "no restart is left" if most else "--max-restarts is 0")
             return
         pause = pause_s(self._quick[worker.local_rank])
-        when = f"in {pause:g} s" if pause else "now"
-        self._tell(death, f"is started again {when} ({left} of {most} restarts left)")
+        when = f" in {pause:g} s" if pause else ""
+        self._tell(death, f"is started again{when} ({left} of {most} restarts left)")
         self._tell_those_who_meet(worker, is_replaced=True)
         self._pending[worker.local_rank] = death
         self._after(pause, partial(self._replace, worker))
@@ -134,16 +134,19 @@ class ElasticAttempt(Attempt):
         self._tell_those_who_meet(worker)
 
     def _replace(self, worker: Worker) -> None:
-        """Start a rank again, once nothing is left of its predecessor."""
+        """Start a rank again, once nothing is left of its predecessor.
+
+        As long as the system knows the predecessor's process, the group takes its successor for an impostor.
+        """
         local_rank = worker.local_rank
         if local_rank not in self._pending or worker not in self._workers:
             return  # the job has ended meanwhile, or this was called twice
-        if worker.group_is_there() and time.monotonic() < (worker.ended_at or 0.0) + 2 * _LEFTOVER_S:
+        if not worker.is_gone() and time.monotonic() < (worker.ended_at or 0.0) + _LONGEST_END_S:
             self._after(_LOOK_S, partial(self._replace, worker))
             return
         death = self._pending.pop(local_rank)
         if self._tally.is_finishing():
-            self._lose(worker, death, "other ranks have ended well")
+            self._lose(worker, death, "other ranks have ended well meanwhile")
             return
         try:
             self._start_again(worker)
@@ -161,7 +164,7 @@ class ElasticAttempt(Attempt):
         if self._store is not None and self._preloaded is None:
             self._store.spare(successor.pid)
         self._workers.remove(worker)
-        self._replaced = [each for each in (*self._replaced, worker) if not each.is_gone()]
+        self._replaced = [each for each in (*self._replaced, worker) if each.streams or not each.is_gone()]
 
     # ------------------------------------------------------------------ what is told
 

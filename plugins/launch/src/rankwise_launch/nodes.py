@@ -236,7 +236,7 @@ def _terms(config: LaunchConfig) -> dict[str, Any]:
         "the version of rankwise": __version__,
         "--nnodes": config.nnodes,
         "--max-restarts": config.max_restarts,
-        "--elastic": "on" if config.elastic else "off",
+        "--elastic": "given" if config.elastic else "not given",
         "--min-ranks": config.min_ranks,
         "the command": shlex.join([*kind, *config.command]),
     }

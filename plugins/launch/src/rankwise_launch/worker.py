@@ -176,8 +176,8 @@ class Worker:
         return self._group_is_there
 
     def is_gone(self) -> bool:
-        """Tell whether it has been let go of, and neither output nor processes of it are left."""
-        return self.process.returncode is not None and not self.streams and not self.group_is_there()
+        """Tell whether it has been let go of, and no process of its group is left."""
+        return self.process.returncode is not None and not self.group_is_there()
 
     @property
     def failed(self) -> bool:
