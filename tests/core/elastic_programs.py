@@ -192,6 +192,27 @@ def train(steps: str, how: str) -> None:
     print("ranks:", int(total[0]))
 
 
+def shrink() -> None:
+    """Have rank 2 be killed, and the others make a smaller group immediately."""
+    import numpy as np
+
+    import rankwise as dist
+
+    dist.init_process_group("gloo", timeout=PATIENCE_S)
+    if RANK == "2":
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.barrier()
+    except dist.PeerDiedError:
+        print("told")
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", rank=int(RANK), world_size=2, timeout=PATIENCE_S)
+    total = np.ones(1)
+    dist.all_reduce(total)
+    print("ranks:", int(total[0]))
+    dist.destroy_process_group()
+
+
 def miss_the_meeting(when: str) -> None:
     """Have rank 1 fail before it has come to the others, or while it waits for rank 0 with them; and all meet."""
     import threading

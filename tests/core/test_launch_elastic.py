@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tests.core.elastic_programs import ranks_of
 from tests.core.node_launchers import Cluster, End
 from tests.processes import alive, wait_until
 
+from rankwise_launch.dead import Dead
 from rankwise_launch.elastic import pause_s
 
 TIMEOUT_S = 40
@@ -107,6 +109,35 @@ def test_ranks_that_meet_wait_for_the_successor_unless_the_dead_had_joined_them(
 ) -> None:
     done = launcher.run("-n", "3", "--max-restarts", "1", *ranks_of(programs.miss_the_meeting, when))
     assert (done.returncode, said(done.stdout)) == (0, ["ranks: 3"] * 3 + ["told"] * learned), done.stderr
+
+
+def test_survivors_make_a_smaller_group_without_a_rank_that_is_lost(launcher: Elastic) -> None:
+    done = launcher.run("-n", "3", *PRELOAD, *ranks_of(programs.shrink))
+    assert (done.returncode, said(done.stdout)) == (0, ["ranks: 2"] * 2 + ["told"] * 2), done.stderr
+
+
+CARD = json.dumps({"pid": 7, "count": 3}).encode()
+
+
+@pytest.mark.parametrize(
+    ("dead", "first", "seat", "is_first_life", "is_awaited"),
+    [
+        (Dead(1, ""), None, None, False, True),  # as of a job that ends
+        (Dead(1, "", 7), CARD, CARD, False, True),  # it had joined them
+        (Dead(1, "", 8), CARD, CARD, True, False),  # another process has come as this rank
+        (Dead(1, "", 8), CARD, None, True, False),  # its successor can come
+        (Dead(1, "", 8, 3), CARD, None, False, True),
+        (Dead(1, "", 8, 3), None, None, True, True),
+        (Dead(1, "", 8, 3), None, None, False, False),  # nobody has come again
+        (Dead(1, "", 8, 2), CARD, None, False, False),  # to a group of another size
+        (Dead(1, "", 8, 3), b"[]", None, False, False),
+        (Dead(1, "", 8, 3), b"{", None, False, False),
+    ],
+)
+def test_who_waits_for_a_rank_that_has_died(
+    dead: Dead, first: bytes | None, seat: bytes | None, is_first_life: bool, is_awaited: bool
+) -> None:
+    assert dead.is_awaited(first, seat, is_first_life) is is_awaited
 
 
 def test_what_a_rank_leaves_running_has_ended_before_its_successor_begins(launcher: Elastic) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rankwise.launching import DebugLevel, get_debug_level
 from rankwise_launch.config import LaunchConfig
+from rankwise_launch.dead import Dead
 from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
@@ -357,7 +358,7 @@ class Attempt:
     def _tell_those_who_meet(self, worker: Worker) -> None:
         """Tell ranks that wait for this one in the store that it does not come."""
         if self._store is not None:
-            self._store.tell_of_death(worker.rank, f"its process {worker.describe_end(True)}")
+            self._store.tell_of_death(Dead(worker.rank, f"its process {worker.describe_end(True)}"))
 
     def _stop_survivors(self) -> None:
         # After a signal all have been told already, and have the time that the user gives them.

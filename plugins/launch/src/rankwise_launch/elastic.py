@@ -15,6 +15,7 @@ from typing import Any
 
 from rankwise_launch.attempt import Attempt
 from rankwise_launch.config import LaunchConfig, LaunchError
+from rankwise_launch.dead import Dead
 from rankwise_launch.environment import Layout
 from rankwise_launch.failures import Death, OutOfMemoryWatch
 from rankwise_launch.outcome import Outcome
@@ -92,11 +93,15 @@ class ElasticAttempt(Attempt):
         if worker.group_is_there():
             # What it has left running may hold what its successor needs.
             worker.send(signal.SIGTERM)
-            self._after(_LEFTOVER_S, partial(worker.send, signal.SIGKILL))
+            self._after(_LEFTOVER_S, partial(self._kill_leftovers, worker))
         local_rank = worker.local_rank
         self._quick[local_rank] = self._quick[local_rank] + 1 if worker.age_s() < _QUICK_S else 0
         end = f"{worker.describe_end()}, {worker.age_s():.1f} s after its start"
         self._decide(worker, end + self._remark_on_memory(worker))
+
+    def _kill_leftovers(self, worker: Worker) -> None:
+        if worker.group_is_there():
+            worker.send(signal.SIGKILL)
 
     def _remark_on_memory(self, worker: Worker) -> str:
         if worker.exit_code != -signal.SIGKILL or not self._memory.struck():
@@ -117,7 +122,7 @@ class ElasticAttempt(Attempt):
         pause = pause_s(self._quick[worker.local_rank])
         when = f" in {pause:g} s" if pause else ""
         self._tell(death, f"is started again{when} ({left} of {most} restarts left)")
-        self._tell_those_who_meet(worker, is_replaced=True)
+        self._tell_of_one_dead(worker, is_replaced=True)
         self._pending[worker.local_rank] = death
         self._after(pause, partial(self._replace, worker))
 
@@ -131,7 +136,7 @@ class ElasticAttempt(Attempt):
             return
         self._tell(death, f"is not started again, as {why}; the others go on")
         self._deaths.append(death)
-        self._tell_those_who_meet(worker)
+        self._tell_of_one_dead(worker, is_replaced=False)
 
     def _replace(self, worker: Worker) -> None:
         """Start a rank again, once nothing is left of its predecessor.
@@ -159,8 +164,8 @@ class ElasticAttempt(Attempt):
 
     def _start_again(self, worker: Worker) -> None:
         local_rank = worker.local_rank
+        successor = self._start(local_rank, replace(self._layout, attempt=self._restarts[local_rank] + 1))
         self._restarts[local_rank] += 1
-        successor = self._start(local_rank, replace(self._layout, attempt=self._restarts[local_rank]))
         if self._store is not None and self._preloaded is None:
             self._store.spare(successor.pid)
         self._workers.remove(worker)
@@ -171,12 +176,13 @@ class ElasticAttempt(Attempt):
     def _tell(self, death: Death, fate: str) -> None:
         self._console.say(f"rankwise: rank {death.rank} failed: {death.how}; it {fate}")
 
-    def _tell_those_who_meet(self, worker: Worker, is_replaced: bool = False) -> None:
-        cause = f"its process {worker.describe_end(True)}"
+    def _tell_of_one_dead(self, worker: Worker, is_replaced: bool) -> None:
+        """Tell ranks that meet, unless the rank's successor can join them as the rank itself has not."""
+        size = 0 if is_replaced else self._layout.world_size
+        dead = Dead(worker.rank, f"its process {worker.describe_end(True)}", worker.pid, size)
         if self._store is not None:
-            self._store.tell_of_death(worker.rank, cause, is_replaced)
+            self._store.tell_of_death(dead)
         elif self._layout.store_port:  # the launcher of node 0 serves it, which knows of its own ranks alone
             from rankwise_launch.serving import tell_of_death
 
-            place = self._layout.master_addr, self._layout.store_port
-            tell_of_death(*place, self._secret, worker.rank, cause, is_replaced)
+            tell_of_death(self._layout.master_addr, self._layout.store_port, self._secret, dead)

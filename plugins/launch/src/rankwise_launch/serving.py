@@ -11,6 +11,7 @@ import msgpack  # noqa: F401
 import zmq  # noqa: F401
 
 from rankwise.errors import DistError, PeerDiedError
+from rankwise_launch.dead import Dead
 from rankwise_stores import TCPStore
 from rankwise_stores.serving import (
     Keys,
@@ -31,18 +32,20 @@ def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> P
     return Pool(listener.name, [address], listener.port, Keys.of(secret), listener)
 
 
-def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str, is_replaced: bool = False) -> None:
-    """Have those raise that a rank has died who wait for it in `init_process_group`, and not for its successor."""
+def tell_of_death(address: str, port: int, secret: bytes, dead: Dead) -> None:
+    """Have those raise that a rank has died who wait for it in `init_process_group`."""
     from rankwise.launching import MEETING, death_verdict  # which most launches have no need of
 
-    verdict = death_verdict(PeerDiedError(rank, platform.node(), cause), "init_process_group")
+    verdict = death_verdict(PeerDiedError(dead.rank, platform.node(), dead.cause), "init_process_group")
     with suppress(DistError, OSError):
         store = TCPStore(address, port, timeout=_TELL_S, secret=secret, wait_for_server=False)
         with store:
             # As `rankwise.groups.joining.lend` has it: until there is a second life the first is the server's.
-            life = (store.peek("world/life") or (store.identity or b"").hex().encode()).decode()
+            again = store.peek("world/life")
+            life = (again or (store.identity or b"").hex().encode()).decode()
             place = f"world/life-{life}/{MEETING}"
-            if not is_replaced or store.peek(f"{place}/rank/{rank}") is not None:
+            cards = [store.peek(f"{place}/{key}") for key in ("config", f"rank/{dead.rank}")]
+            if dead.is_awaited(cards[0], cards[1], again is None):
                 store.compare_set(f"{place}/verdict", "", verdict)
 
 
