@@ -21,10 +21,12 @@ from rankwise_launch.elastic import pause_s
 
 TIMEOUT_S = 40
 PRELOAD = ("--preload", "numpy,rankwise")
-#: A program of which one rank removes the file, and the other waits.
+#: A program whose file one rank removes when the other has begun, which waits.
 UNLINKED = """#!/bin/sh
-if [ "$RANK" = 1 ]; then rm program; exit 3; fi
-while [ ! -e go ]; do sleep 0.02; done
+await() { while [ ! -e $1 ]; do sleep 0.02; done; }
+if [ "$RANK" = 1 ]; then await begun; rm program; exit 3; fi
+touch begun
+await go
 """
 #: A launcher whose first pause before a rank starts again is as long as a variable says.
 SWIFT = """
