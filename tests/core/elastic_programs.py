@@ -113,6 +113,7 @@ def fail_after_the_first_end() -> None:
 def end_while_one_pauses() -> None:
     """Have rank 0 end when rank 1 has failed, and waits for its next start."""
     if RANK == "1":
+        print("begun")
         sys.exit(4)
     _until(Path("told").exists)
 
