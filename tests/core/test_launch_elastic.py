@@ -340,6 +340,17 @@ def test_the_first_good_end_on_any_node_is_the_last_restart(cluster: Cluster) ->
     assert "as other ranks have ended well; the others go on" in found[1][2]
 
 
+def test_a_good_end_on_another_node_ends_a_pause(cluster: Cluster) -> None:
+    cluster.environment["PAUSE_S"] = str(LONG_S)
+    words = ("--elastic", "--max-restarts", "5", *ranks_of(programs.end_while_one_pauses))
+    first, second = (cluster.begin(node, *words, module="swift") for node in (0, 1))
+    assert "is started again in 6000 s" in second.stderr.readline()  # type: ignore[union-attr]
+    (cluster.folder / "told").touch()
+    found = cluster.finish(first, second)
+    assert [code for code, _, _ in found] == [0, 0], found
+    assert "as other ranks have ended well meanwhile" in found[1][2]
+
+
 def test_a_job_that_is_too_small_does_not_begin(cluster: Cluster) -> None:
     found = ends(cluster, (1, 1), "--min-ranks", "3", *ranks_of(programs.never_begin))
     assert [(code, out) for code, out, _ in found] == [(2, "")] * 2, found

@@ -54,7 +54,7 @@ class LaunchConfig:
         master_port: The port at which the ranks meet; None picks a free one, on a single node.
         max_restarts: How often all ranks are started again after a failure; if elastic, how often any one is.
         elastic: A rank that fails does not end the others, and is started again by itself.
-        min_ranks: With so many ranks that end well, an elastic job has.
+        min_ranks: How many ranks of an elastic job must end well.
         log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
         tee: Which streams are written to log files as well as to the console.
         redirects: Which streams are written to log files only.

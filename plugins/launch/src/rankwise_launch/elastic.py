@@ -31,8 +31,8 @@ _QUICK_S = 1.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 #: What a rank leaves running gets SIGTERM, and SIGKILL after so long; its successor waits for its end, but no longer.
 _LEFTOVER_S, _LONGEST_END_S = 0.5, 2.0
-#: How often to look whether it has ended.
-_LOOK_S = 0.02
+#: How often to look whether it has ended, and during a pause whether other ranks have ended well, on whichever node.
+_LOOK_S, _GLANCE_S = 0.02, 0.5
 
 
 def pause_s(quick_failures: int) -> float:
@@ -81,9 +81,6 @@ class ElasticAttempt(Attempt):
 
     def _on_success(self, worker: Worker) -> None:
         self._tally.finish()
-        for waiting in self._workers:
-            if waiting.local_rank in self._pending:
-                self._after(0.0, partial(self._replace, waiting))  # which is too late for it by now
         super()._on_success(worker)
 
     def _on_failure(self, worker: Worker) -> None:
@@ -124,13 +121,13 @@ class ElasticAttempt(Attempt):
         self._tell(death, f"is started again{when} ({left} of {most} restarts left)")
         self._tell_of_one_dead(worker, is_replaced=True)
         self._pending[worker.local_rank] = death
-        self._after(pause, partial(self._replace, worker))
+        self._after(0.0, partial(self._replace, worker, time.monotonic() + pause))
 
     def _lose(self, worker: Worker, death: Death, why: str) -> None:
         """Go on without a rank, or end the job if it cannot."""
         rest = self._layout.world_size - self._tally.lose()
         if rest < self._config.min_ranks:
-            few = f"only {rest} are left" if rest else "none is left"
+            few = f"only {rest} {'is' if rest == 1 else 'are'} left" if rest else "none is left"
             self._tell(death, f"is not started again, as {why}; {few}, which ends the job")
             super()._on_failure(worker)
             return
@@ -138,14 +135,18 @@ class ElasticAttempt(Attempt):
         self._deaths.append(death)
         self._tell_of_one_dead(worker, is_replaced=False)
 
-    def _replace(self, worker: Worker) -> None:
-        """Start a rank again, once nothing is left of its predecessor.
+    def _replace(self, worker: Worker, not_before: float = 0.0) -> None:
+        """Start a rank again at some time, once nothing is left of its predecessor.
 
         As long as the system knows the predecessor's process, the group takes its successor for an impostor.
         """
         local_rank = worker.local_rank
-        if local_rank not in self._pending or worker not in self._workers:
-            return  # the job has ended meanwhile, or this was called twice
+        if local_rank not in self._pending:
+            return  # the job is ending
+        rest_s = not_before - time.monotonic()
+        if rest_s > 0 and not self._tally.is_finishing():
+            self._after(min(rest_s, _GLANCE_S), partial(self._replace, worker, not_before))
+            return
         if not worker.is_gone() and time.monotonic() < (worker.ended_at or 0.0) + _LONGEST_END_S:
             self._after(_LOOK_S, partial(self._replace, worker))
             return
