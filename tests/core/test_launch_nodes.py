@@ -175,10 +175,11 @@ def test_node_0_twice_is_refused_by_name(cluster: Cluster) -> None:
     [
         (["--nnodes", "2"], ["--nnodes", "3"], "--nnodes is 2 on node 0 (HOST) and 3 on node 1 (HOST)"),
         (["--max-restarts", "5"], [], "--max-restarts is 5 on node 0 (HOST) and 0 on node 1 (HOST)"),
+        (["--elastic"], [], "--elastic is given on node 0 (HOST) and not given on node 1 (HOST)"),
         (STARTED, [*STARTED, "x"], "the command is PROGRAM on node 0 (HOST) and PROGRAM x on node 1 (HOST)"),
         ([], ["9.9"], f"the version of rankwise is {rankwise.__version__} on node 0 (HOST) and 9.9 on node 1 (HOST)"),
     ],
-    ids=["nodes", "restarts", "command", "version"],
+    ids=["nodes", "restarts", "elastic", "command", "version"],
 )
 def test_what_nodes_were_started_with_differently_is_told_on_all_at_once(
     cluster: Cluster, first: list[str], second: list[str], words: str

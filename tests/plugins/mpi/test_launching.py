@@ -91,6 +91,7 @@ def test_sigterm_ends_all_ranks(clean_environment, tmp_path):
     ("words", "said"),
     [
         (("--max-restarts", "1", "x.py"), "--max-restarts: not with this --backend"),
+        (("--elastic", "x.py"), "--elastic: not with this --backend"),
         (("no-such.py",), "there is no script 'no-such.py'"),
     ],
 )

@@ -13,24 +13,25 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from rankwise.launching import DebugLevel, get_debug_level
 from rankwise_launch.config import LaunchConfig
+from rankwise_launch.dead import Dead
 from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import ENDING, SUSPENDING, Interrupts
 from rankwise_launch.job_store import JobStore
 from rankwise_launch.nodes import Verdict, Verdicts
+from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
 from rankwise_launch.preloading import Preloaded
 from rankwise_launch.worker import Worker, command_line, program
 
-__all__ = ["Attempt", "Outcome"]
+__all__ = ["Attempt"]
 
 #: After a failure the others have so long to fall over that too, and to say so; then they get SIGTERM, later SIGKILL.
 _LAST_WORDS_S = 0.5
@@ -47,28 +48,6 @@ _REMARK_S = 5.0
 _LOAD_S = 0.1
 #: How often to look where the system cannot tell of a process's end.
 _LOOK_S = 0.02
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How an attempt ended.
-
-    Attributes:
-        failed: The rank of this node that failed first, if any did.
-        elsewhere: What another node's launcher has told of the end, if it was first.
-        interrupted: The signal that ended the job, if one did.
-        workers: All ranks of this node.
-    """
-
-    failed: Worker | None
-    elsewhere: Verdict | None
-    interrupted: int | None
-    workers: Sequence[Worker]
-
-    @property
-    def stopped(self) -> bool:
-        """Whether there is no other attempt: a signal to some launcher has ended the job, or a node is lost."""
-        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.is_final)
 
 
 class Attempt:
@@ -90,6 +69,9 @@ class Attempt:
         self._guard, self._interrupts, self._verdicts = guard, interrupts, verdicts
         self._log_dir, self._preloaded, self._store = log_dir, preloaded, store
         self._workers: list[Worker] = []
+        #: Ranks that others have replaced, as long as something of them is left.
+        self._replaced: list[Worker] = []
+        self._secret_fd = -1
         #: The local ranks that are still to be started.
         self._unstarted = range(config.nproc_per_node)
         self._selector = selectors.DefaultSelector()
@@ -110,24 +92,28 @@ class Attempt:
         Raises:
             LaunchError: A rank could not be started; those that had been are gone.
         """
+        self._secret_fd = secret_fd
         try:
             self._watch(self._interrupts.fileno(), self._on_signal)
             if self._verdicts is not None:
                 self._watch(self._verdicts.fileno(), self._on_verdict)
             while not self._over():
                 if self._unstarted:
-                    self._start_next(secret_fd)
+                    self._start_next()
                 self._step()
         finally:
             self._kill_all()
             self._selector.close()
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
         return Outcome(culprit(self._workers), self._elsewhere, self._interrupted, self._workers)
 
     # ------------------------------------------------------------------ starting
 
-    def _start_next(self, secret_fd: int) -> None:
+    def _start_next(self) -> None:
         local_rank, self._unstarted = self._unstarted[0], self._unstarted[1:]
-        self._start(local_rank, secret_fd)
+        self._start(local_rank, self._layout)
         if self._store is not None and self._store.is_awaited():
             self._store.serve()  # forked ranks are so quick that the first would wait for the last
         if self._store is not None and not self._unstarted and not self._store.is_served:
@@ -137,13 +123,13 @@ class Attempt:
     def _start_no_more(self) -> None:
         self._unstarted = range(0)
 
-    def _start(self, local_rank: int, secret_fd: int) -> None:
-        worker = Worker(self._layout.first_rank + local_rank, local_rank, self._rank_log_dir(local_rank))
+    def _start(self, local_rank: int, layout: Layout) -> Worker:
+        worker = Worker(layout.first_rank + local_rank, local_rank, self._rank_log_dir(local_rank))
         # One reader of the terminal is enough; the others would take the input from each other.
         stdin = None if worker.rank == 0 else subprocess.DEVNULL
-        environment = rank_environment(self._config, self._layout, local_rank, secret_fd)
+        environment = rank_environment(self._config, layout, local_rank, self._secret_fd)
         if self._preloaded is None:
-            worker.start(command_line(self._config, local_rank), environment, (secret_fd,), stdin)
+            worker.start(command_line(self._config, local_rank), environment, (self._secret_fd,), stdin)
         else:
             worker.use(self._preloaded.fork(program(self._config, local_rank), environment, stdin))
         self._guard.add(worker.pid)
@@ -152,6 +138,7 @@ class Attempt:
         for descriptor in list(worker.streams):
             self._watch(descriptor, partial(self._on_output, worker, descriptor))
         self._watch_end(worker)
+        return worker
 
     def _rank_log_dir(self, local_rank: int) -> Path | None:
         if self._log_dir is None:
@@ -215,7 +202,7 @@ class Attempt:
 
     def _local_rest(self) -> bool:
         """Tell whether output or processes of ranks that have ended are still there."""
-        return any(worker.streams or worker.group_is_there() for worker in self._workers)
+        return any(worker.streams or worker.group_is_there() for worker in self._all())
 
     # ------------------------------------------------------------------ what happens
 
@@ -233,20 +220,28 @@ class Attempt:
         if not worker.poll():
             return
         self._after(_READABLE_S, partial(self._bury, worker))
-        if worker.exit_code == 0 and not self._one_is_done and not self._all_ended():
-            self._one_is_done = True
-            self._after(_REMARK_S, self._remark)
-        if worker.failed and not self._failure_seen:
-            self._failure_seen = True
-            self._start_no_more()
+        if worker.exit_code == 0:
+            self._on_success(worker)
+        elif worker.failed and not self._failure_seen:
             for stream in list(worker.streams):
                 self._on_output(worker, stream)
-            if is_consequence(worker):
-                self._after(_ROOT_CAUSE_S, self._tell_of_failure)
-            else:
-                self._after(0.0, self._tell_of_failure)
-                self._tell_those_who_meet(worker)
-            self._after(_LAST_WORDS_S, self._stop_survivors)
+            self._on_failure(worker)
+
+    def _on_success(self, worker: Worker) -> None:
+        if not self._one_is_done and not self._all_ended():
+            self._one_is_done = True
+            self._after(_REMARK_S, self._remark)
+
+    def _on_failure(self, worker: Worker) -> None:
+        """End the others."""
+        self._failure_seen = True
+        self._start_no_more()
+        if is_consequence(worker):
+            self._after(_ROOT_CAUSE_S, self._tell_of_failure)
+        else:
+            self._after(0.0, self._tell_of_failure)
+            self._tell_those_who_meet(worker)
+        self._after(_LAST_WORDS_S, self._stop_survivors)
 
     def _bury(self, worker: Worker) -> None:
         """Let go of a rank's process; until then nobody else gets its number."""
@@ -289,7 +284,7 @@ class Attempt:
 
     def _hand_on(self, number: int) -> None:
         """Give the ranks a signal that is theirs."""
-        for worker in self._workers:
+        for worker in self._all():
             worker.send(number)
 
     def _suspend(self) -> None:
@@ -346,7 +341,7 @@ class Attempt:
             self._after(_LEFTOVER_S, self._end_leftovers)  # the reader of our output is slow, and nothing is to be lost
             return
         # A process that still holds a pipe has left the rank's process group on purpose.
-        for worker in self._workers:
+        for worker in self._all():
             for descriptor in list(worker.streams):
                 self._unwatch(descriptor)
                 self._held.pop(descriptor, None)
@@ -363,8 +358,7 @@ class Attempt:
     def _tell_those_who_meet(self, worker: Worker) -> None:
         """Tell ranks that wait for this one in the store that it does not come."""
         if self._store is not None:
-            how = "was" if (worker.exit_code or 0) < 0 else "has ended with"
-            self._store.tell_of_death(worker.rank, f"its process {how} {worker.describe_end()}")
+            self._store.tell_of_death(Dead(worker.rank, f"its process {worker.describe_end(True)}"))
 
     def _stop_survivors(self) -> None:
         # After a signal all have been told already, and have the time that the user gives them.
@@ -379,19 +373,22 @@ class Attempt:
         self._after(grace_s, partial(self._signal_all, signal.SIGKILL))
 
     def _signal_all(self, number: int) -> None:
-        for worker in self._workers:
+        for worker in self._all():
             worker.signal(number)
 
     def _kill_all(self) -> None:
         """Leave nothing behind, whatever has happened."""
         self._signal_all(signal.SIGKILL)
-        for worker in self._workers:
+        for worker in self._all():
             worker.process.wait()
             self._guard.discard(worker.pid)
             for descriptor in list(worker.streams):
                 worker.close_stream(descriptor)
 
     # ------------------------------------------------------------------ small tools
+
+    def _all(self) -> list[Worker]:
+        return [*self._replaced, *self._workers]
 
     def _watch(self, descriptor: int, callback: Callable[[], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)

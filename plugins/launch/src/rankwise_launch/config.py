@@ -21,6 +21,7 @@ __all__ = [
     "LaunchError",
     "Streams",
     "count_processes",
+    "few_ranks",
     "parse_streams",
 ]
 
@@ -51,7 +52,9 @@ class LaunchConfig:
         node_rank: Which of them this is.
         master_addr: The address of node 0, which all nodes can reach.
         master_port: The port at which the ranks meet; None picks a free one, on a single node.
-        max_restarts: How often all ranks are started again after a failure.
+        max_restarts: How often all ranks are started again after a failure; if elastic, how often any one is.
+        elastic: A rank that fails does not end the others, and is started again by itself.
+        min_ranks: How many ranks of an elastic job must end well.
         log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
         tee: Which streams are written to log files as well as to the console.
         redirects: Which streams are written to log files only.
@@ -73,6 +76,8 @@ class LaunchConfig:
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
     max_restarts: int = 0
+    elastic: bool = False
+    min_ranks: int = 1
     log_dir: Path | None = None
     tee: Streams = field(default_factory=Streams)
     redirects: Streams = field(default_factory=Streams)
@@ -117,7 +122,18 @@ class LaunchConfig:
                 "--preload is for Python programs: a program of another kind (--no-python) starts by itself",
             ),
             (self.max_restarts < 0, f"--max-restarts cannot be {self.max_restarts}"),
+            (self.min_ranks < 1, f"--min-ranks must be at least 1, not {self.min_ranks}"),
+            (self.min_ranks > 1 and not self.elastic, "--min-ranks is for --elastic; otherwise a job needs all ranks"),
+            (
+                not several and self.min_ranks > self.nproc_per_node >= 1,
+                few_ranks(self.min_ranks, self.nproc_per_node),
+            ),
         ]
+
+
+def few_ranks(min_ranks: int, world_size: int) -> str:
+    """Say that a job has fewer ranks than it needs."""
+    return f"--min-ranks {min_ranks} is more than the job has, which is {world_size}"
 
 
 def parse_streams(text: str) -> Streams:

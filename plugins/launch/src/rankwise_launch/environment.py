@@ -19,7 +19,7 @@ class Layout:
         world_size: Number of ranks on all nodes.
         master_addr: Where the ranks meet.
         master_port: Where the ranks meet.
-        attempt: How often the ranks have been restarted.
+        attempt: How often the ranks have been restarted, or the one that this is for.
         run_id: The name of the run.
         store_port: Where the launcher of node 0 serves a store for them; 0 if it does not.
     """

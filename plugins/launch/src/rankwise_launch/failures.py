@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rankwise_launch.config import ExitCode
 from rankwise_launch.worker import Worker
 
 __all__ = [
+    "Death",
     "OutOfMemoryWatch",
     "culprit",
     "ended_early",
@@ -21,6 +23,7 @@ __all__ = [
     "report",
     "shell_exit_code",
     "summary",
+    "told_deaths",
 ]
 
 _WIDTH = 80
@@ -32,6 +35,7 @@ _CONSEQUENCE = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:[\w.]+\.)?(?:Peer(?:Died|
 _NEEDY = re.compile(_CONSEQUENCE.pattern.replace("GroupAbortedError", "GroupAbortedError|DistTimeoutError"))
 _LINES_WITHOUT_TRACEBACK = 20
 _SUMMARY_LENGTH = 8000
+_MOST_DEATHS = 8
 
 
 def culprit(workers: Sequence[Worker]) -> Worker | None:
@@ -98,6 +102,32 @@ def shell_exit_code(exit_code: int) -> int:
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 
+@dataclass
+class Death:
+    """The failure of a rank that has not ended the others.
+
+    Attributes:
+        rank: The rank.
+        how: How it ended.
+        replaced: Whether it was started again.
+    """
+
+    rank: int
+    how: str
+    replaced: bool = False
+
+
+def told_deaths(deaths: Sequence[Death]) -> str:
+    """Tell in a few lines which ranks have failed without ending the job."""
+    count = f"{len(deaths)} failures" if len(deaths) > 1 else "1 failure"
+    lines = [f"rankwise: {count} did not end the other ranks:"]
+    for death in deaths[:_MOST_DEATHS]:
+        lines.append(f"  rank {death.rank}: {death.how}; {'started again' if death.replaced else 'not started again'}")
+    if len(deaths) > _MOST_DEATHS:
+        lines.append(f"  and {len(deaths) - _MOST_DEATHS} more")
+    return "\n".join(lines)
+
+
 class OutOfMemoryWatch:
     """Notices that the kernel has killed for lack of memory in this container, where that can be seen."""
 
@@ -124,15 +154,11 @@ class OutOfMemoryWatch:
 
 def _heads(worker: Worker, workers: Sequence[Worker]) -> list[str]:
     early = ended_early(worker, workers)
-    heads = [f"rank {worker.rank} failed first: {worker.describe_end()}, {_age_s(worker):.1f} s after its start"]
+    heads = [f"rank {worker.rank} failed first: {worker.describe_end()}, {worker.age_s():.1f} s after its start"]
     if early is not None:
-        age_s = f"{_age_s(early):.1f} s after its start"
+        age_s = f"{early.age_s():.1f} s after its start"
         heads.insert(0, f"rank {early.rank} ended too early: with exit code 0, {age_s}, while others needed it")
     return heads
-
-
-def _age_s(worker: Worker) -> float:
-    return (worker.ended_at or worker.started_at) - worker.started_at
 
 
 def _tail(worker: Worker) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rankwise.errors import DistError
 from rankwise.launching import held, loading
 from rankwise_launch.config import ExitCode, LaunchError
+from rankwise_launch.dead import Dead
 from rankwise_network.interface import DNS_TIMEOUT_S, at_free_port, is_loopback, listening, numeric
 from rankwise_network.secret import Secret
 
@@ -93,12 +94,19 @@ class JobStore:
             text = f"cannot serve the store in which the ranks meet: {error}"
             raise LaunchError(ExitCode.CANNOT_START, text) from error
 
-    def tell_of_death(self, rank: int, cause: str) -> None:
+    def tell_of_death(self, dead: Dead) -> None:
         """Have the ranks that meet, and would wait for one that has ended, raise that it has."""
         if self._pool is not None:
             from rankwise_launch.serving import tell_of_death
 
-            tell_of_death(self._address, self.port, self._secret, rank, cause)
+            tell_of_death(self._address, self.port, self._secret, dead)
+
+    def spare(self, process: int) -> None:
+        """Give a process that was started since `serve` the limit of descriptors that the others have."""
+        if self._limit is not None:
+            from rankwise_launch.serving import set_limit
+
+            set_limit(self._limit, process)
 
     def close(self) -> None:
         """End it; again does nothing."""

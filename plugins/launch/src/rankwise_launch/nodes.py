@@ -21,6 +21,7 @@ from rankwise.errors import DistError, DistTimeoutError
 from rankwise.launching import Deadline, __version__
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.presence import Loss, Presence, say_first, silence_s
+from rankwise_launch.tally import SharedTally
 
 if TYPE_CHECKING:
     from rankwise_stores import TCPStore
@@ -215,6 +216,10 @@ class Nodes:
         """Return what tells how an attempt ends."""
         return Verdicts(self.store, self._config, attempt, self._hosts, self._lost)
 
+    def tally(self, attempt: int) -> SharedTally:
+        """Return what counts the failures on all nodes."""
+        return SharedTally(self.store, attempt, self._config.max_restarts)
+
     def _missing(self, keys: list[str]) -> str:
         lacking = [str(node) for node, key in enumerate(keys) if not self.store.check([key])]
         nodes = f"node {lacking[0]} has" if len(lacking) == 1 else f"nodes {', '.join(lacking)} have"
@@ -231,6 +236,8 @@ def _terms(config: LaunchConfig) -> dict[str, Any]:
         "the version of rankwise": __version__,
         "--nnodes": config.nnodes,
         "--max-restarts": config.max_restarts,
+        "--elastic": "given" if config.elastic else "not given",
+        "--min-ranks": config.min_ranks,
         "the command": shlex.join([*kind, *config.command]),
     }
 

@@ -27,6 +27,7 @@ EPILOG = """\
 examples:
   rankwise run -n 4 train.py --lr 0.1
   rankwise run -n auto --log-dir logs --redirects 3 --tee 0:3 train.py
+  rankwise run -n 4 --elastic --max-restarts 3 --min-ranks 2 train.py
   RANKWISE_SECRET_FILE=job.secret rankwise run -n 8 --nnodes 2 --node-rank 0 \\
       --master-addr 10.0.0.1 --master-port 29500 train.py
 
@@ -72,8 +73,12 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_ends(group: argparse._ArgumentGroup) -> None:
-    again = "restart all ranks up to N times after a failure; default 0"
+    again = "restart all ranks up to N times after a failure, with --elastic the failed rank alone; default 0"
     _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again)
+    elastic = "let the other ranks go on when one fails, and restart that one as often as --max-restarts allows"
+    group.add_argument("--elastic", action="store_true", help=elastic)
+    enough = "with --elastic, end the job once fewer than M ranks are left; default 1"
+    _both(group, "--min-ranks", type=int, default=1, metavar="M", help=enough)
     grace = "seconds that ranks have to end after Ctrl-C or SIGTERM; default 5 (always 0.5 after a failure)"
     group.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help=grace)
 
@@ -133,6 +138,8 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         master_addr=options.master_addr or "127.0.0.1",
         master_port=options.master_port,
         max_restarts=options.max_restarts,
+        elastic=options.elastic,
+        min_ranks=options.min_ranks,
         log_dir=options.log_dir,
         tee=Streams(3) if logs_everything else options.tee,
         redirects=options.redirects,

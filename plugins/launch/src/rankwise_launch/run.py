@@ -15,18 +15,21 @@ from pathlib import Path
 
 from rankwise.errors import DistError
 from rankwise.launching import keep_standard
-from rankwise_launch.attempt import Attempt, Outcome
-from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
+from rankwise_launch.attempt import Attempt
+from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError, few_ranks
+from rankwise_launch.elastic import ElasticAttempt
 from rankwise_launch.environment import Layout, job_environment
-from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report
+from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report, told_deaths
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import Interrupts, without_ranks
 from rankwise_launch.job_store import JobStore
-from rankwise_launch.nodes import Nodes
+from rankwise_launch.nodes import Nodes, Verdicts
+from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
 from rankwise_launch.preloading import Preloaded
 from rankwise_launch.processes import hand_down, require_processes
+from rankwise_launch.tally import Tally
 from rankwise_network import secret
 
 __all__ = ["check_command", "run"]
@@ -98,15 +101,15 @@ class _Job:
         return preloaded
 
     def run(self) -> int:
-        """Try until all ranks end well or there are no restarts left."""
-        for attempt in range(self._config.max_restarts + 1):
+        """Try until all ranks end well or there are no restarts left; an elastic job tries once."""
+        for attempt in range(1 if self._config.elastic else self._config.max_restarts + 1):
             memory = OutOfMemoryWatch()
             outcome = self._attempt(attempt)
             code = self._judge(outcome, memory)
             if code == 0 or outcome.stopped:
                 return code
             left = self._config.max_restarts - attempt
-            if left:
+            if left and not self._config.elastic:
                 self._console.say(f"rankwise: starting all ranks again ({left} of {self._config.max_restarts} left)")
         return code
 
@@ -124,6 +127,8 @@ class _Job:
             self._close_stores(but=store)
             first_rank = sum(sizes[: config.node_rank])
             layout = Layout(first_rank, sum(sizes), config.master_addr, port, attempt, self._run_id, store_port)
+            if layout.world_size < config.min_ranks:
+                raise LaunchError(ExitCode.USAGE, few_ranks(config.min_ranks, layout.world_size))
             verdicts = None
             if self._nodes is not None:
                 verdicts = self._nodes.verdicts(attempt)
@@ -132,14 +137,23 @@ class _Job:
             if self._log_dir is not None and attempt == 0:
                 self._console.say(f"rankwise: logs in {self._log_dir}")
             interrupts = stack.enter_context(Interrupts())
-            place = self._log_dir, self._preloaded, store
-            ranks = Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
+            ranks = self._ranks(layout, interrupts, verdicts, store)
             try:
                 return ranks.run(self._secret_fd)
             except LaunchError as error:
                 if verdicts is not None:
                     verdicts.failed(error.exit_code, str(error))
                 raise
+
+    def _ranks(
+        self, layout: Layout, interrupts: Interrupts, verdicts: Verdicts | None, store: JobStore | None
+    ) -> Attempt:
+        config, place = self._config, (self._log_dir, self._preloaded, store)
+        if not config.elastic:
+            return Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
+        tally = self._nodes.tally(layout.attempt) if self._nodes is not None else Tally(config.max_restarts)
+        means = self._guard, interrupts, verdicts, *place
+        return ElasticAttempt(tally, self._secret, config, layout, self._console, *means)
 
     def _open_store(self, port: int) -> JobStore | None:
         """Listen for the ranks, if there are several. Where that cannot be, rank 0 will serve, or say what is wrong."""
@@ -163,6 +177,10 @@ class _Job:
             self._console.forget()
             return 128 + outcome.interrupted
         elsewhere = outcome.elsewhere
+        # A report of the job's failure tells of all ranks but those that were replaced.
+        deaths = [death for death in outcome.deaths if death.replaced or outcome.failed is None]
+        if deaths:
+            self._console.say(told_deaths(deaths))
         if outcome.failed is not None:
             assert outcome.failed.exit_code is not None
             killed = outcome.failed.exit_code == -9 and memory.struck()

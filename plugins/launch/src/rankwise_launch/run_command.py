@@ -23,6 +23,7 @@ DESCRIPTION = "Start the ranks of a job on this node, with the variables that to
 _OWN = {
     "nnodes": "--nnodes",
     "max_restarts": "--max-restarts",
+    "elastic": "--elastic",
     "preload": "--preload",
     "log_dir": "--log-dir",
     "tee": "--tee",

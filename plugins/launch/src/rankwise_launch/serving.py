@@ -11,6 +11,7 @@ import msgpack  # noqa: F401
 import zmq  # noqa: F401
 
 from rankwise.errors import DistError, PeerDiedError
+from rankwise_launch.dead import Dead
 from rankwise_stores import TCPStore
 from rankwise_stores.serving import (
     Keys,
@@ -31,17 +32,21 @@ def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> P
     return Pool(listener.name, [address], listener.port, Keys.of(secret), listener)
 
 
-def tell_of_death(address: str, port: int, secret: bytes, rank: int, cause: str) -> None:
+def tell_of_death(address: str, port: int, secret: bytes, dead: Dead) -> None:
     """Have those raise that a rank has died who wait for it in `init_process_group`."""
     from rankwise.launching import MEETING, death_verdict  # which most launches have no need of
 
-    verdict = death_verdict(PeerDiedError(rank, platform.node(), cause), "init_process_group")
+    verdict = death_verdict(PeerDiedError(dead.rank, platform.node(), dead.cause), "init_process_group")
     with suppress(DistError, OSError):
         store = TCPStore(address, port, timeout=_TELL_S, secret=secret, wait_for_server=False)
         with store:
             # As `rankwise.groups.joining.lend` has it: until there is a second life the first is the server's.
-            life = (store.peek("world/life") or (store.identity or b"").hex().encode()).decode()
-            store.compare_set(f"world/life-{life}/{MEETING}/verdict", "", verdict)
+            again = store.peek("world/life")
+            life = (again or (store.identity or b"").hex().encode()).decode()
+            place = f"world/life-{life}/{MEETING}"
+            cards = [store.peek(f"{place}/{key}") for key in ("config", f"rank/{dead.rank}")]
+            if dead.is_awaited(cards[0], cards[1], again is None):
+                store.compare_set(f"{place}/verdict", "", verdict)
 
 
 def raise_limit(wanted: int) -> int | None:
@@ -53,9 +58,13 @@ def raise_limit(wanted: int) -> int | None:
     return soft if set_limit(most) else None
 
 
-def set_limit(limit: int) -> bool:
-    """Set how many descriptors this process may have; return whether it could be."""
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+def set_limit(limit: int, process: int = 0) -> bool:
+    """Set how many descriptors this process, or another, may have; return whether it could be."""
+    with suppress(OSError, ValueError, AttributeError):  # macOS cannot for another
+        limits = (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        if process:
+            resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
+        else:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         return True
     return False

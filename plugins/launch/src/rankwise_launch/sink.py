@@ -140,7 +140,7 @@ def _descriptor_of(stream: IO[str] | None) -> tuple[int, bool, socket.socket | N
 
 
 class LogFile:
-    """A file that takes a stream of a rank, as long as the disk does.
+    """A file that takes a stream of a rank, as long as the disk does, after what the rank's predecessor has written.
 
     Attributes:
         works: Whether all has been written so far.
@@ -157,7 +157,7 @@ class LogFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # opens: the log files of `rankwise run`
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             self._give_up(error)
 

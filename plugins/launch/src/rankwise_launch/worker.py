@@ -175,20 +175,29 @@ class Worker:
         self._group_is_there = self._group_is_there and _LIVING.has(self.pid, self.ended_at or time.monotonic())
         return self._group_is_there
 
+    def is_gone(self) -> bool:
+        """Tell whether it has been let go of, and no process of its group is left."""
+        return self.process.returncode is not None and not self.group_is_there()
+
     @property
     def failed(self) -> bool:
         """Whether it ended by itself, and not well."""
         return self.exit_code not in (None, 0) and not self.stopped
 
-    def describe_end(self) -> str:
-        """Say how it ended."""
+    def describe_end(self, in_words: bool = False) -> str:
+        """Say how it ended, perhaps as what follows a subject."""
         assert self.exit_code is not None
+        verb = ("was " if self.exit_code < 0 else "has ended with ") * in_words
         if self.exit_code >= 0:
-            return f"exit code {self.exit_code}"
+            return f"{verb}exit code {self.exit_code}"
         try:
-            return f"killed by {signal.Signals(-self.exit_code).name} (signal {-self.exit_code})"
+            return f"{verb}killed by {signal.Signals(-self.exit_code).name} (signal {-self.exit_code})"
         except ValueError:
-            return f"killed by signal {-self.exit_code}"
+            return f"{verb}killed by signal {-self.exit_code}"
+
+    def age_s(self) -> float:
+        """Return how long it ran."""
+        return (self.ended_at or self.started_at) - self.started_at
 
 
 class _Living:
