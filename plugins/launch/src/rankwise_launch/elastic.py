@@ -26,8 +26,8 @@ from rankwise_network.secret import Secret
 
 __all__ = ["LEFT", "ElasticAttempt", "pause_s"]
 
-#: EX_TEMPFAIL: the exit code of a rank that leaves the job for good, as after a notice with `rankwise.elastic`. It is no
-#: failure to be mended, nor the end of the job.
+#: EX_TEMPFAIL: the exit code of a rank that leaves the job for good, as after a notice with `rankwise.elastic`. It is
+#: no failure to be mended, nor the end of the job.
 LEFT = 75
 
 #: A rank that fails sooner after its start could not begin: its next start waits, twice as long each time.
