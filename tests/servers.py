@@ -13,7 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import redis
 from tests.processes import free_port, wait_until
+
+from rankwise_stores.etcd_gateway import Gateway, decoded, encoded
+from rankwise_stores.server_urls import etcd_place
 
 __all__ = ["EtcdServer", "RedisServer", "etcd_server", "needed", "redis_server"]
 
@@ -78,6 +82,14 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def keys(self) -> list[str]:
+        """Return the names of all keys that it holds."""
+        raise NotImplementedError
+
+    def url(self, prefix: str) -> str:
+        """Return where ranks may meet."""
+        raise NotImplementedError
+
     def says(self, words: bytes, expected: bytes) -> bool:
         """Tell whether the answer to something has some words."""
         try:
@@ -110,6 +122,11 @@ class RedisServer(Server):
     def is_ready(self) -> bool:
         return self.says(b"PING\r\n", b"NOAUTH" if self.password else b"PONG")
 
+    def keys(self) -> list[str]:
+        """Return the names of all keys that it holds."""
+        with redis.Redis(port=self.port, password=self.password or None) as client:
+            return [key.decode() for key in client.scan_iter()]
+
     def url(self, prefix: str) -> str:
         """Return where ranks may meet."""
         return f"redis://127.0.0.1:{self.port}/0?prefix={prefix}"
@@ -127,6 +144,14 @@ class EtcdServer(Server):
 
     def is_ready(self) -> bool:
         return self.says(b"GET /health HTTP/1.0\r\n\r\n", b'"health":"true"')
+
+    def keys(self) -> list[str]:
+        """Return the names of all keys that it holds."""
+        gateway = Gateway(etcd_place(self.url("any")))
+        everything = {"key": encoded(b"\0"), "range_end": encoded(b"\0"), "keys_only": True}
+        found = gateway.ask("/v3/kv/range", everything, _PATIENCE_S)
+        gateway.disconnect()
+        return [decoded(each["key"]).decode() for each in found.get("kvs", [])]
 
     def url(self, prefix: str) -> str:
         """Return where ranks may meet."""

@@ -65,8 +65,8 @@ def rendezvous(
     """Yield the store at a URL, this process's rank, and the number of ranks.
 
     Args:
-        url: `env://`, `tcp://host:port`, `file:///path`, `redis://host:port/db?prefix=NAME`, `etcd://host:port/prefix`, or
-            one of another scheme that is installed or registered.
+        url: `env://`, `tcp://host:port`, `file:///path`, `redis://host:port/db?prefix=NAME`,
+            `etcd://host:port/prefix`, or one of another scheme that is installed or registered.
         rank: This process's rank, if neither the URL's query nor, for `env://`, the environment tells.
         world_size: The number of ranks, likewise.
         timeout: How long to wait for the store, and later for its keys: a `timedelta` or seconds.

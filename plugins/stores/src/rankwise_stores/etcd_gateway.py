@@ -17,8 +17,7 @@ from rankwise_stores.server_urls import EtcdPlace
 
 __all__ = ["Gateway", "Watch", "decoded", "encoded"]
 
-#: The codes of gRPC after which a request may or may not have been carried out, or another attempt finds it carried out:
-#: cancelled, too late, aborted, unavailable.
+#: Codes of gRPC after which nobody knows whether a request was carried out: cancelled, late, aborted, unavailable.
 _PASSING = (1, 4, 10, 14)
 _NO_TOKEN = "invalid auth token"
 _TOO_LARGE = "request is too large"
@@ -100,9 +99,7 @@ class Gateway:
             if self._place.tls is None:
                 self._connection = http.client.HTTPConnection(host, port, timeout=within_s)
             else:
-                self._connection = http.client.HTTPSConnection(
-                    host, port, timeout=within_s, context=_tls(self._place)
-                )
+                self._connection = http.client.HTTPSConnection(host, port, timeout=within_s, context=_tls(self._place))
             self._connection.connect()
             # Head and body are two writes: without this the second waits for the first to be acknowledged.
             self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rankwise.errors import DistStoreError
 from rankwise.stores import DEFAULT_TIMEOUT_S, Timeout, shortened
+from rankwise_stores import lives
 from rankwise_stores.etcd_gateway import Gateway, Watch, decoded, encoded
 from rankwise_stores.kept import ServerStore
 from rankwise_stores.line import Census, Ear, Life, Line, LostError, Seat, Server
-from rankwise_stores.lives import KEPT_S, PRESENT_S
 from rankwise_stores.server_urls import EtcdPlace, etcd_place
 
 __all__ = ["EtcdStore"]
@@ -196,7 +197,7 @@ class _EtcdLine(Line):
         there = self.census(within_s).life
         if there is not None and there.mark == life.mark:  # a request whose answer was lost
             return there
-        life = life._replace(lease=self._grant(KEPT_S, within_s))
+        life = life._replace(lease=self._grant(lives.KEPT_S, within_s))
         place, at = self._server.life_key, self._server.keys(life.mark)
         changes = [_put(place, _text(life), life.lease), _put(at.mark, b"", life.lease)]
         conditions = [_version(place, 0)]
@@ -205,7 +206,10 @@ class _EtcdLine(Line):
             conditions = [_is(place, _text(before)), _none(old.present)]
             changes.append(_delete(old.all, _end(old.all)))
         changes += self._told(life, seat, beat, within_s)
-        return life if self._transact(conditions, changes, [], within_s)[0] else None
+        if self._transact(conditions, changes, [], within_s)[0]:
+            return life
+        self._revoke(life.lease, within_s)  # another user was faster
+        return None
 
     def sit(self, life: Life, seat: str, beat: str, within_s: float) -> bool:
         at = self._server.keys(life.mark)
@@ -228,14 +232,14 @@ class _EtcdLine(Line):
         self._transact([], gone, [], within_s)
         conditions = [_none(at.present), _is(place, _text(life))]
         if self._transact(conditions, [_delete(at.all, _end(at.all)), _delete(place)], [], within_s)[0]:
-            self._gateway.ask("/v3/lease/revoke", {"ID": life.lease}, within_s)
+            self._revoke(life.lease, within_s)
         if self._lease:
-            self._gateway.ask("/v3/lease/revoke", {"ID": self._lease}, within_s)
+            self._revoke(self._lease, within_s)
 
     def _told(self, life: Life, seat: str, beat: str, within_s: float) -> list[dict[str, Any]]:
         """Return the changes by which a user takes its seat, and is present."""
         at = self._server.keys(life.mark)
-        self._lease = self._lease or self._grant(PRESENT_S, within_s)
+        self._lease = self._lease or self._grant(lives.PRESENT_S, within_s)
         return [
             _put(at.seats + seat.encode(), beat.encode(), life.lease),
             _put(at.present + seat.encode(), beat.encode(), self._lease),
@@ -243,6 +247,10 @@ class _EtcdLine(Line):
 
     def _grant(self, kept_s: float, within_s: float) -> str:
         return str(self._gateway.ask("/v3/lease/grant", {"TTL": int(kept_s)}, within_s)["ID"])
+
+    def _revoke(self, lease: str, within_s: float) -> None:
+        with contextlib.suppress(DistStoreError):  # it has ended meanwhile
+            self._gateway.ask("/v3/lease/revoke", {"ID": lease}, within_s)
 
     def _keep_alive(self, lease: str, within_s: float) -> bool:
         said = self._gateway.ask("/v3/lease/keepalive", {"ID": lease}, within_s) if lease else {}
@@ -267,7 +275,7 @@ class _EtcdLine(Line):
         """
         body = {"compare": conditions, "success": changes, "failure": otherwise}
         said = self._gateway.ask("/v3/kv/txn", body, within_s)
-        answers = [next(iter(each.values()), {}) for each in said.get("responses", [])]
+        answers: list[dict[str, Any]] = [next(iter(each.values()), {}) for each in said.get("responses", [])]
         return bool(said.get("succeeded", False)), answers
 
 

@@ -1,9 +1,9 @@
 """What a store needs of a server that somebody else runs: lines to it, and requests that are carried out once.
 
-A line is one connection and has a number, which the server knows too: each swap takes the next number, in the same step
-in which it is carried out. If the answer to a swap is lost, the line is `settled`: it takes that number itself. Either it
-gets it, and then the swap has not been carried out and never will be, even if the request still travels; or the swap
-has the number already. So a swap that is repeated is never carried out twice.
+A line is one connection with a number, which the server knows too: each swap takes the next number, in the same step
+in which it is carried out. If the answer to a swap is lost, `settle` asks for that number instead. Either it gets the
+number, and then the swap has not been carried out and never will be, even if the request still travels; or the swap has
+taken it. So a swap that is repeated is never carried out twice.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Lines:
         """Close what is not lent; the rest follows when it comes back."""
         with self._lock:
             self._closed = True
-            idle = [*self._free, *self._ears]
+            idle: list[Line | Ear] = [*self._free, *self._ears]
             self._free, self._ears = [], []
         for each in idle:
             each.disconnect()

@@ -1,10 +1,10 @@
 """Whose keys lie under a prefix: lives, which begin with their first user and end with their last.
 
 Each user has a seat, and says every few seconds that it is present. A life of which nobody is present is over: the next
-to come begins another one, and sees nothing of the old. One who comes while somebody is present joins that life only if
-it is alive, which a new beat shows: those of a job that was killed a moment ago still count as present. It also must
-be a life in which this rank has a place: of as many ranks, with its seat free, and with nobody gone. Else it waits until
-the other one is over.
+to come begins another one, and sees nothing of the old. One who comes while somebody is present joins that life only
+if it is alive, which a new beat shows, as those of a job that was killed a moment ago still count as present. The life
+must also have a place for this rank: as many ranks, this one's seat free, and nobody gone. Otherwise the rank waits
+until that life is over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BEAT_EVERY_S = 2.5
 #: The founder beats more often while others may come, who wait for a new beat: after a twentieth of its age.
 _FOUNDER_S, _OF_AGE = 0.05, 20.0
 _LEAVE_S = 1.0
-_PAUSE_S = 0.02
+_PAUSE_S, _GRACE_S = 0.02, 1.0
 _MARK_NBYTES = 8
 
 
@@ -101,10 +101,11 @@ class Membership:
     def _join(self, deadline: Deadline) -> Life:
         first: Census | None = None
         while True:
-            now = self._ask(lambda line, s: line.census(s), deadline)
+            patience = deadline if first is None else Deadline(deadline.remaining() + _GRACE_S)  # for who has answered
+            now = self._ask(lambda line, s: line.census(s), patience)
             if first is None or first.life != now.life:
                 first = now
-            joined = self._found(now, deadline) if self._is_over(now) else self._sit(first, now, deadline)
+            joined = self._found(now, patience) if self._is_over(now) else self._sit(first, now, patience)
             if joined is not None:
                 return joined
             if deadline.expired():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rankwise.errors import DistStoreError, PluginError
 from rankwise.stores import DEFAULT_TIMEOUT_S, Timeout, shortened
+from rankwise_stores import lives
 from rankwise_stores.kept import ServerStore
 from rankwise_stores.line import Census, Ear, Life, Line, LostError, Seat, Server
-from rankwise_stores.lives import KEPT_S, PRESENT_S
 from rankwise_stores.scripts import BEAT, CENSUS, FOUND, LEAVE, MARK, SETTLE, SIT, SWAP
 from rankwise_stores.server_urls import RedisPlace, redis_place
 
@@ -39,7 +39,6 @@ _PASSING = (
 )
 #: How long a server may take at least to go on with an answer that it has begun.
 _REST_S = 1.0
-_PRESENT_MS, _KEPT_MS = int(PRESENT_S * 1000), int(KEPT_S * 1000)
 
 
 class RedisStore(ServerStore):
@@ -103,7 +102,7 @@ class _Redis(Server):
 
     @contextmanager
     def errors(self, connection: redis.connection.AbstractConnection) -> Iterator[None]:
-        """Turn the errors of a block into ours; whatever is raised, but by the server in an answer, ends the connection.
+        """Turn the errors of a block into ours; all but what the server says in an answer end the connection.
 
         Raises:
             LostError: Nobody knows whether the server has carried the request out.
@@ -176,10 +175,8 @@ class _RedisLine(Line):
         self, life: Life, key: str, expected: bytes | None, desired: bytes | None, within_s: float
     ) -> bytes | None:
         keys, taken = self._server.keys(life.mark), b"%d swap" % (self.number + 1)
-        old, new = ("0", b"") if expected is None else ("1", expected), ("0", b"") if desired is None else ("1", desired)
-        done, found = self._script(
-            within_s, SWAP, keys[:2], MARK, self.name, self._noted, taken, key, *old, *new, f"{keys.values}:{key}"
-        )
+        words = MARK, self.name, self._noted, taken, key, *_word(expected), *_word(desired), f"{keys.values}:{key}"
+        done, found = self._script(within_s, SWAP, keys[:2], *words)
         if done == b"gone":
             self._is_gone()
         if done == b"late":
@@ -200,8 +197,8 @@ class _RedisLine(Line):
 
     def _is_gone(self) -> None:
         raise DistStoreError(
-            f"{self._server.name}: what this job has stored is gone: another job has begun under the same prefix, or the "
-            "server has lost it, as one does that is started again without `appendonly yes`"
+            f"{self._server.name}: what this job has stored is gone: another job has begun under the same prefix, or "
+            "the server has lost it, as one does that is started again without `appendonly yes`"
         )
 
     # ------------------------------------------------------------------ lives
@@ -237,7 +234,7 @@ class _RedisLine(Line):
 
     @staticmethod
     def _terms(seat: str, beat: str) -> tuple[str, str, int, int]:
-        return seat, beat, _PRESENT_MS, _KEPT_MS
+        return seat, beat, int(lives.PRESENT_S * 1000), int(lives.KEPT_S * 1000)
 
     # ------------------------------------------------------------------ requests
 
@@ -245,7 +242,7 @@ class _RedisLine(Line):
         self._connection.disconnect()
 
     def _script(self, within_s: float, script: str, keys: Sequence[str], *words: Any) -> Any:
-        """Have the server run a script, in one step: it is sent as its digest, and in full to a server that lacks it."""
+        """Have the server run a script, in one step; it is sent in full only to a server that does not know it."""
         digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         try:
             return self._ask(within_s, "EVALSHA", digest, len(keys), *keys, *words)
@@ -253,7 +250,7 @@ class _RedisLine(Line):
             return self._ask(within_s, "EVAL", script, len(keys), *keys, *words)
 
     def _ask(self, within_s: float, *words: Any) -> Any:
-        return _talk(self._server, self._connection, within_s, lambda: self._connection.send_command(*words))
+        return _talk(self._server, self._connection, within_s, *words)
 
 
 class _RedisEar(Ear):
@@ -266,7 +263,7 @@ class _RedisEar(Ear):
         if self.key is not None:
             self.disconnect()  # what is still to come of another channel is not to be told apart
         channel = f"{self._server.keys(mark).values}:{key}"
-        _talk(self._server, self._connection, within_s, lambda: self._connection.send_command("SUBSCRIBE", channel))
+        _talk(self._server, self._connection, within_s, "SUBSCRIBE", channel)
         self.key = key
 
     def wait(self, within_s: float) -> bool:
@@ -281,17 +278,20 @@ class _RedisEar(Ear):
         self._connection.disconnect()
 
 
-def _talk(
-    server: _Redis, connection: redis.connection.AbstractConnection, within_s: float, send: Callable[[], object]
-) -> Any:
+def _talk(server: _Redis, connection: redis.connection.AbstractConnection, within_s: float, *words: Any) -> Any:
     """Send a command, by a new connection if there is none, and return the answer."""
-    # For a new connection; what reads the rest of a long answer keeps to the former, however little was left for it.
+    # For a new connection; what reads the rest of a long answer keeps to the former, however little is left here.
     connection.socket_timeout, connection.socket_connect_timeout = max(within_s, _REST_S), max(within_s, 0.01)
     with server.errors(connection):
-        send()
+        connection.send_command(*words)
         if not connection.can_read(timeout=within_s):
             raise redis.exceptions.TimeoutError(f"no answer within {within_s:.3g} s")
         return connection.read_response()
+
+
+def _word(value: bytes | None) -> tuple[str, bytes]:
+    """Return a value as a script takes it: whether there is one, and which."""
+    return ("0", b"") if value is None else ("1", value)
 
 
 def _text(life: Life) -> str:
