@@ -150,6 +150,12 @@ def test_a_store_that_somebody_has_removed_under_its_users_says_so(server: Serve
                     call()
 
 
+def test_ranks_join_one_who_is_none(server: Server, prefix: str) -> None:
+    with at(server, prefix) as store, at(server, prefix, 0, 2) as first, at(server, prefix, 1, 2) as second:
+        first.set("key", "v")
+        assert store.get("key") == second.get("key") == b"v"
+
+
 def test_a_clone_keeps_the_seat(server: Server, prefix: str) -> None:
     store = at(server, prefix)
     store.set("key", "v")

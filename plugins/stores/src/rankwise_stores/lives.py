@@ -35,6 +35,8 @@ _FOUNDER_S, _OF_AGE = 0.05, 20.0
 _LEAVE_S = 1.0
 _PAUSE_S, _GRACE_S = 0.02, 1.0
 _MARK_NBYTES = 8
+#: The size of a life that a user has begun who is no rank.
+_ANY = -1
 
 
 class Membership:
@@ -133,9 +135,9 @@ class Membership:
         seat = now.seats.get(self.seat)
         if seat is not None and not seat.beat.startswith(self._own):
             return f"rank {self.seat} has joined already"
-        if now.life.size != self._size:
-            return f"it has {now.life.size} ranks, and not {self._size}" if now.life.size >= 0 else "it has no ranks"
-        gone = [name for name, each in now.seats.items() if not each.is_present]
+        if now.life.size not in (_ANY, self._size):
+            return f"it has {now.life.size} ranks, and not {self._size}"
+        gone = [name for name, each in now.seats.items() if name.isdigit() and not each.is_present]
         return f"rank {min(gone)} has left it" if gone else ""
 
     def _in_use(self, now: Census) -> str:
