@@ -82,7 +82,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def keys(self) -> list[str]:
+    def stored_keys(self) -> list[str]:
         """Return the names of all keys that it holds."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class RedisServer(Server):
     def is_ready(self) -> bool:
         return self.says(b"PING\r\n", b"NOAUTH" if self.password else b"PONG")
 
-    def keys(self) -> list[str]:
+    def stored_keys(self) -> list[str]:
         """Return the names of all keys that it holds."""
         with redis.Redis(port=self.port, password=self.password or None) as client:
             return [key.decode() for key in client.scan_iter()]
@@ -145,7 +145,7 @@ class EtcdServer(Server):
     def is_ready(self) -> bool:
         return self.says(b"GET /health HTTP/1.0\r\n\r\n", b'"health":"true"')
 
-    def keys(self) -> list[str]:
+    def stored_keys(self) -> list[str]:
         """Return the names of all keys that it holds."""
         gateway = Gateway(etcd_place(self.url("any")))
         everything = {"key": encoded(b"\0"), "range_end": encoded(b"\0"), "keys_only": True}

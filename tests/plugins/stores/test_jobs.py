@@ -1,4 +1,4 @@
-"""Jobs whose ranks meet in a Redis or an etcd: they begin, lose a rank, outlive a restart of the server, and leave nothing."""
+"""Jobs whose ranks meet in a Redis or an etcd: they begin, lose a rank, and outlive a restart of the server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_life_after_the_other_begins_under_one_prefix_and_nothing_stays(
     pool: RankPool, server: Server, prefix: str
 ) -> None:
     assert pool.run(lives, server.url(prefix), 3, timeout=PATIENCE_S) == SIZE * [[6.0, 6.0, 6.0]]
-    assert [key for key in server.keys() if key.startswith(prefix)] == []
+    assert [key for key in server.stored_keys() if key.startswith(prefix)] == []
 
 
 def in_a_given_store(url: str, count: int) -> int:

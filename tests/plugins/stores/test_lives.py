@@ -1,4 +1,4 @@
-"""Whose keys lie under a prefix: who joins whom, what is left of those that were killed, and what goes with the last."""
+"""Whose keys lie under a prefix: who joins whom, what the killed leave, and what goes with the last to leave."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at(server: Server, prefix: str, rank: int = -1, size: int = -1, timeout_s: f
 
 
 def keys_of(server: Server, prefix: str) -> list[str]:
-    return [key for key in server.keys() if key.startswith(prefix)]
+    return [key for key in server.stored_keys() if key.startswith(prefix)]
 
 
 def present(store: Store, seat: str) -> bool:
@@ -199,15 +199,16 @@ def test_those_who_wait_go_on_with_a_server_that_comes_back(own_server: Server, 
 
 
 def test_a_server_that_has_lost_all_is_an_error_rather_than_a_wait(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with RedisServer(tmp_path_factory.mktemp("server"), keeps=False) as server:
-        with at(server, "job") as store, ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(store.get, "key")
-            server.stop()
-            server.start()
-            with pytest.raises(DistStoreError, match="appendonly"):
-                waiting.result(PATIENCE_S)
-            with pytest.raises(DistStoreError, match="appendonly"):
-                store.set("key", "v")
+    with ExitStack() as stack:
+        server = stack.enter_context(RedisServer(tmp_path_factory.mktemp("server"), keeps=False))
+        store, threads = stack.enter_context(at(server, "job")), stack.enter_context(ThreadPoolExecutor(1))
+        waiting = threads.submit(store.get, "key")
+        server.stop()
+        server.start()
+        with pytest.raises(DistStoreError, match="appendonly"):
+            waiting.result(PATIENCE_S)
+        with pytest.raises(DistStoreError, match="appendonly"):
+            store.set("key", "v")
 
 
 def test_a_server_that_is_away_is_an_error_in_time_that_names_it(own_server: Server, prefix: str) -> None:
