@@ -100,7 +100,7 @@ class _Keys(NamedTuple):
 
     @property
     def present(self) -> bytes:
-        """The beats of who is present; a lease of each takes them away."""
+        """The beats of the present users; a lease of each takes them away."""
         return self.all + b"present/"
 
     def number(self, line: str) -> bytes:

@@ -144,7 +144,7 @@ class Membership:
         why = "" if now.life is None else self._not_for_this_one(now)
         return (
             f"another job uses this prefix{why and f' ({why})'}, or was killed within the last {PRESENT_S:g} s; "
-            "give each job a prefix of its own"
+            "give each job its own prefix"
         )
 
     @staticmethod
