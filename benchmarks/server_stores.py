@@ -1,6 +1,6 @@
 """How long a store on a server takes: `set`, `get`, and a `get` that waits until another process has set the key.
 
-    python benchmarks/server_stores.py redis://127.0.0.1:6379/0 etcd://127.0.0.1:2379/bench
+`python benchmarks/server_stores.py redis://127.0.0.1:6379/0 etcd://127.0.0.1:2379/bench`
 """
 
 from __future__ import annotations

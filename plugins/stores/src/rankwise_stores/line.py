@@ -68,7 +68,7 @@ class Census(NamedTuple):
 class Line(ABC):
     """One connection. One thread at a time; each request returns within its seconds, or raises.
 
-    A request may raise `LostError`, after which the next one connects again, or `DistStoreError`, if the server refuses.
+    A request may raise `LostError`, and the next one connects again, or `DistStoreError`, if the server refuses.
     """
 
     def __init__(self) -> None:
