@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import pytest
 from tests.processes import forked, wait_until
@@ -16,7 +17,7 @@ from tests.threads import soon
 
 from rankwise.errors import DistNetworkError, DistStoreError, ForkedProcessError
 from rankwise.store import Store
-from rankwise_stores import EtcdStore, RedisStore, lives
+from rankwise_stores import EtcdStore, RedisStore, kept, lives
 
 PATIENCE_S = 30.0
 #: For how long one who was killed counts as present: etcd has no leases below some two seconds.
@@ -138,14 +139,14 @@ def test_one_that_is_killed_among_others_is_nobody_the_others_wait_for(server: S
 
 
 def test_a_store_that_somebody_has_removed_under_its_users_says_so(server: Server, prefix: str) -> None:
-    with at(server, prefix) as store:
+    with at(server, prefix) as store, store.clone() as twin:  # whose lines have taken no number yet
         store.set("key", "v")
         store._hold.member._stop.set()  # as a process that stands still for long
         store._hold.member._thread.join()
         assert wait_until(lambda: not present(store, store._hold.member.seat), PATIENCE_S)
         with at(server, prefix) as other:
             assert other.list_keys() == []
-            for call in (lambda: store.get("key"), lambda: store.set("key", "w"), lambda: store.list_keys()):
+            for call in (partial(store.get, "key"), partial(twin.swap, "key", None, b"w"), store.list_keys):
                 with pytest.raises(DistStoreError, match="is gone: another job"):
                     call()
 
@@ -178,6 +179,31 @@ def test_a_forked_child_is_told_to_open_the_store_anew(server: Server, prefix: s
             pass
         store.set("key", "v")
         assert store.get("key") == b"v"
+
+
+def test_who_waits_is_woken_by_the_change(server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_LOOK_AGAIN_S", 2 * PATIENCE_S)
+    with at(server, prefix, timeout_s=10 * PATIENCE_S) as store, ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(store.get, "key"), threads.submit(store.queue_pop, "queue")
+        soon(store.set, "key", "there")
+        soon(store.queue_push, "queue", "item")
+        assert [call.result(PATIENCE_S) for call in waiting] == [b"there", b"item"]
+
+
+def test_a_change_after_the_look_and_before_the_listening_is_not_missed(
+    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_LOOK_AGAIN_S", 2 * PATIENCE_S)
+    with at(server, prefix, timeout_s=10 * PATIENCE_S) as store, ThreadPoolExecutor(1) as threads:
+        kind = type(store._hold.server.ear())
+        listen = kind.listen
+
+        def late(ear: object, mark: str, key: str, within_s: float) -> None:
+            store.set("key", "there")
+            listen(ear, mark, key, within_s)
+
+        monkeypatch.setattr(kind, "listen", late)
+        assert threads.submit(store.get, "key").result(PATIENCE_S) == b"there"
 
 
 # ---------------------------------------------------------------------- servers that come, go, and refuse
