@@ -141,8 +141,8 @@ def test_one_that_is_killed_among_others_is_nobody_the_others_wait_for(server: S
 def test_a_store_that_somebody_has_removed_under_its_users_says_so(server: Server, prefix: str) -> None:
     with at(server, prefix) as store, store.clone() as twin:  # whose lines have taken no number yet
         store.set("key", "v")
-        store._hold.member._stop.set()  # as a process that stands still for long
-        store._hold.member._thread.join()
+        store._hold.member._stop.put(None)  # as a process that stands still for long
+        store._hold.member._thread.join(PATIENCE_S)
         assert wait_until(lambda: not present(store, store._hold.member.seat), PATIENCE_S)
         with at(server, prefix) as other:
             assert other.list_keys() == []

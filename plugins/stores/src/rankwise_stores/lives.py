@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from rankwise.errors import DistError, DistStoreError
@@ -63,7 +64,8 @@ class Membership:
         self._lock = threading.Lock()
         self._users = 1
         self._is_founder = False
-        self._stop = threading.Event()
+        #: What tells the thread to end, and that it has ended: an interrupt leaves neither half-way.
+        self._stop, self._ended = SimpleQueue[None](), SimpleQueue[None]()
         self._thread = threading.Thread(target=self._keep_telling, name="rankwise presence", daemon=True)
         try:
             self.life = self._join(deadline)
@@ -91,9 +93,8 @@ class Membership:
             self._users -= 1
             if self._users:
                 return
-        self._stop.set()
-        self._thread.join(_LEAVE_S)
-        line = self._server.line() if self._thread.is_alive() else self._line
+        self._stop.put(None)
+        line = self._line if _comes(self._ended, _LEAVE_S) else self._server.line()
         with contextlib.suppress(DistError):  # then the server forgets this user by itself, and the keys in the end
             insist(lambda s: line.leave(self.life, self.seat, self._is_rank, s), Deadline(_LEAVE_S), self._server.name)
         line.disconnect()
@@ -166,14 +167,24 @@ class Membership:
         return insist(lambda within_s: request(self._line, within_s), deadline, self._server.name)
 
     def _keep_telling(self) -> None:
-        while not self._stop.wait(self._pause_s()):
+        while not _comes(self._stop, self._pause_s()):
             try:
                 if not self._line.beat(self.life, self.seat, self._beat(), _BEAT_EVERY_S):
                     break  # its operations will say so
             except (LostError, DistError):
                 continue  # it may be back the next time
+        self._ended.put(None)
 
     def _pause_s(self) -> float:
         if not self._is_founder:
             return _BEAT_EVERY_S
         return min(max(_FOUNDER_S, (time.monotonic() - self._began) / _OF_AGE), _BEAT_EVERY_S)
+
+
+def _comes(queue: SimpleQueue[None], within_s: float) -> bool:
+    """Wait until somebody has put something into a queue, and tell whether it came in time."""
+    try:
+        queue.get(timeout=within_s)
+    except Empty:
+        return False
+    return True
