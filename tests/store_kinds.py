@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.servers import etcd_server, redis_server
+
 from rankwise.store import HashStore, Store
-from rankwise_stores import FileStore, TCPStore
+from rankwise_stores import EtcdStore, FileStore, RedisStore, TCPStore
 
 __all__ = ["PLAIN_KINDS", "MinimalStore", "client_of"]
 
@@ -43,9 +45,21 @@ def client_of(stack: ExitStack, secret: bytes | None = None) -> TCPStore:
     return stack.enter_context(TCPStore("127.0.0.1", master.port, secret=secret))
 
 
+def redis_store(stack: ExitStack, path: Path) -> RedisStore:
+    """Return a store on a Redis that is skipped where there is none."""
+    return stack.enter_context(RedisStore(redis_server().url(path.name)))
+
+
+def etcd_store(stack: ExitStack, path: Path) -> EtcdStore:
+    """Return a store in an etcd, likewise."""
+    return stack.enter_context(EtcdStore(etcd_server().url(path.name)))
+
+
 PLAIN_KINDS: dict[str, Callable[[ExitStack, Path], Store]] = {
     "hash": lambda stack, path: HashStore(),
     "file": lambda stack, path: stack.enter_context(FileStore(path / "store")),
+    "redis": redis_store,
+    "etcd": etcd_store,
     "tcp": lambda stack, path: client_of(stack),
     "tcp master": lambda stack, path: stack.enter_context(TCPStore("127.0.0.1", is_master=True)),
     "third party": lambda stack, path: MinimalStore(),

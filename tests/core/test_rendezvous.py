@@ -106,7 +106,7 @@ NO_PLACES = [":29500", "127.0.0.1", "user@127.0.0.1:1", "127.0.0.1:1/path"]
 #: URLs that make no sense, by the reason that is told.
 SENSELESS = {
     "scheme://": ["", "localhost:29500", "tcp:127.0.0.1:1"],
-    "no such scheme; there are env://, file://": ["http://127.0.0.1:1", "://x"],
+    "no such scheme; there are env://, etcd://, etcds://, file://": ["http://127.0.0.1:1", "://x"],
     "tcp://host:port": ["tcp://", *(f"tcp://{place}?rank=0&world_size=1" for place in NO_PLACES)],
     "[Pp]ort": [f"tcp://127.0.0.1:{port}" for port in ("port", "65536", "-1")],
     "IPv6": ["tcp://[::1"],

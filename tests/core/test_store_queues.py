@@ -139,6 +139,7 @@ def interrupted_at(step: int, count: list[int]) -> Iterator[None]:
         sys.settrace(before)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a socket that nobody has yet
 @pytest.mark.parametrize("kind", sorted(PLAIN_KINDS))
 def test_a_pop_that_is_interrupted_anywhere_leaves_the_item_first(kind: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads, ExitStack() as stack:
@@ -153,7 +154,8 @@ def test_a_pop_that_is_interrupted_anywhere_leaves_the_item_first(kind: str, tmp
         assert steps > 50
         store.queue_pop(QUEUE)
         draw = random.Random(7)
-        places = range(1, steps) if kind != "tcp" else sorted(draw.sample(range(1, steps), 150))
+        few = sorted(draw.sample(range(1, steps), min(150, steps - 1)))
+        places = few if kind in ("tcp", "etcd") else range(1, steps)
         for place in places:
             first, second = b"%d" % place, b"%d behind it" % place
             store.queue_push(QUEUE, first)
@@ -165,9 +167,8 @@ def test_a_pop_that_is_interrupted_anywhere_leaves_the_item_first(kind: str, tmp
                 got = threads.submit(store.queue_pop, QUEUE).result(PATIENCE_S)  # no lock is left held either
             other = threads.submit(store.queue_pop, QUEUE).result(PATIENCE_S)
             # A server may still have the request of a connection that was closed half-way, and lend it the item.
-            assert (got, other) == (first, second) or (kind.startswith("tcp") and (other, got) == (first, second)), (
-                place
-            )
+            may_be_late = kind.startswith(("tcp", "redis", "etcd")) and (other, got) == (first, second)
+            assert (got, other) == (first, second) or may_be_late, place
             assert store.queue_len(QUEUE) == 0
 
 

@@ -71,7 +71,7 @@ def sql(url, timeout):
             'sqlite = "rankwise_stores.sql:sql"\n',
             '[project.entry-points."rankwise.rendezvous"]\n',
         ),
-        Edit("pyproject.toml", " | sql", '"file | foreign | tcp'),
+        Edit("pyproject.toml", " | sql", '"etcd_store | file | foreign | redis_store | tcp'),
     ),
     """
 import os

@@ -25,7 +25,7 @@ LAUNCHER = "launcher://"
 
 _DEFAULT_TIMEOUT_S = 1800.0
 #: What `rankwise-stores` brings: for a word of advice where it is not installed.
-_WELL_KNOWN = ("env", "file", "launcher", "tcp")
+_WELL_KNOWN = ("env", "etcd", "etcds", "file", "launcher", "redis", "redis+unix", "rediss", "tcp")
 
 _handlers: dict[str, Handler] = {}
 
@@ -65,7 +65,8 @@ def rendezvous(
     """Yield the store at a URL, this process's rank, and the number of ranks.
 
     Args:
-        url: `env://`, `tcp://host:port`, `file:///path`, or one of another scheme that is installed or registered.
+        url: `env://`, `tcp://host:port`, `file:///path`, `redis://host:port/db?prefix=NAME`,
+            `etcd://host:port/prefix`, or one of another scheme that is installed or registered.
         rank: This process's rank, if neither the URL's query nor, for `env://`, the environment tells.
         world_size: The number of ranks, likewise.
         timeout: How long to wait for the store, and later for its keys: a `timedelta` or seconds.
@@ -126,4 +127,5 @@ def _refuse_scheme(url: str, scheme: str) -> NoReturn:
 
 
 def _refuse(url: str, why: str) -> NoReturn:
-    raise ValueError(f"rendezvous at {url[:200]!r}: {why}") from None
+    shown = re.sub(r"(://[^:/?]*:).*@", r"\1...@", url)  # a password is nobody's to read
+    raise ValueError(f"rendezvous at {shown[:200]!r}: {why}") from None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rankwise_network import secret, slurm
 
-__all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "told_of_a_job"]
+__all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "rank_and_size", "told_of_a_job"]
 
 _SLURM_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 
@@ -115,10 +115,7 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
         ValueError: A variable is missing or makes no sense; the message says which, and who would set it.
     """
     env = os.environ if env is None else env
-    here = _rank(env) if rank == -1 else rank
-    size = _size(env) if world_size == -1 else world_size
-    if size < 1 or not 0 <= here < size:
-        raise ValueError(f"env://: rank {here} is not in a world of {size}")
+    here, size = rank_and_size(rank, world_size, env)
     address, port, origin = _master(env, size)
     served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # not for another master or secret
     is_launchers = master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal()
@@ -131,6 +128,20 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")
     return Assignment(here, size, address, port, origin)
+
+
+def rank_and_size(rank: int = -1, world_size: int = -1, env: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """Return this process's rank and the number of ranks, for ranks that meet in another place than rank 0's.
+
+    Raises:
+        ValueError: A variable is missing or makes no sense; the message says which, and who would set it.
+    """
+    env = os.environ if env is None else env
+    here = _rank(env) if rank == -1 else rank
+    size = _size(env) if world_size == -1 else world_size
+    if size < 1 or not 0 <= here < size:
+        raise ValueError(f"env://: rank {here} is not in a world of {size}")
+    return here, size
 
 
 def local_rank(env: Mapping[str, str] | None = None) -> int | None:

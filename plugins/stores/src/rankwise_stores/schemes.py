@@ -7,17 +7,13 @@ the number of ranks.
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
 
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.stores import Deadline, HashStore, Store, Timeout, seconds
 from rankwise_network.launcher_env import from_environment, job_name, told_of_a_job
 from rankwise_stores.tcp.store import TCPStore
-
-if TYPE_CHECKING:
-    from urllib.parse import SplitResult
+from rankwise_stores.urls import place, query, refuse, split
 
 __all__ = ["env", "file", "launcher", "tcp"]
 
@@ -45,42 +41,43 @@ def launcher(url: str, timeout: Timeout) -> Iterator[Meeting]:
 
 def env(url: str, timeout: Timeout) -> Iterator[Meeting]:
     """Meet where MASTER_ADDR and MASTER_PORT, or another launcher's variables, say."""
-    query: dict[str, int] = {}
+    rank = world_size = -1
     if url != "env://":
-        parts = _split(url)
+        parts = split(url)
         if parts.netloc or parts.path.strip("/"):
-            _refuse(url, "the rest is read from the environment; only a query may follow")
-        query = _query(url, parts)
-    place = from_environment(query.get("rank", -1), query.get("world_size", -1))
+            refuse(url, "the rest is read from the environment; only a query may follow")
+        told = query(url, parts)
+        rank, world_size = int(told.get("rank", -1)), int(told.get("world_size", -1))
+    assigned = from_environment(rank, world_size)
     try:
-        store = _meet(place.master_addr, place.master_port, place.rank, seconds(timeout), place.is_served)
+        store = _meet(assigned.master_addr, assigned.master_port, assigned.rank, seconds(timeout), assigned.is_served)
     except (DistNetworkError, DistTimeoutError) as error:
-        origin = place.origin or f"MASTER_ADDR={place.master_addr}, MASTER_PORT={place.master_port}"
+        origin = assigned.origin or f"MASTER_ADDR={assigned.master_addr}, MASTER_PORT={assigned.master_port}"
         raise type(error)(f"{error} ({origin})") from error.__cause__
-    yield store, place.rank, place.world_size
+    yield store, assigned.rank, assigned.world_size
 
 
 def tcp(url: str, timeout: Timeout) -> Iterator[Meeting]:
     """Meet in a store that rank 0 serves at a host and port."""
-    parts = _split(url)
+    parts = split(url)
     try:
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        _refuse(url, str(error))
+        refuse(url, str(error))
     if not host or port is None or parts.path.strip("/") or "@" in parts.netloc:
-        _refuse(url, "it must read like tcp://host:port, with an IPv6 address in brackets")
-    rank, world_size = _place(url, parts)
+        refuse(url, "it must read like tcp://host:port, with an IPv6 address in brackets")
+    rank, world_size = place(url, query(url, parts))
     if port == 0 and world_size > 1:
-        _refuse(url, f"port 0 is for a world of one; {world_size} ranks have to know the port")
+        refuse(url, f"port 0 is for a world of one; {world_size} ranks have to know the port")
     yield _meet(host, port, rank, seconds(timeout)), rank, world_size
 
 
 def file(url: str, timeout: Timeout) -> Iterator[Meeting]:
     """Meet in a file that all can open."""
-    parts = _split(url)
+    parts = split(url)
     if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
-        _refuse(url, "it must read like file:///path, with three slashes")
-    rank, world_size = _place(url, parts)
+        refuse(url, "it must read like file:///path, with three slashes")
+    rank, world_size = place(url, query(url, parts))
     from rankwise_stores.file import FileStore  # only now: most jobs meet over TCP
 
     yield FileStore(parts.path, world_size, timeout, job=job_name()), rank, world_size
@@ -108,45 +105,3 @@ def _meet(host: str, port: int, rank: int, timeout_s: float, is_served: bool = F
         raise taken from taken.__cause__
     store.set_timeout(timeout_s)
     return store
-
-
-# ---------------------------------------------------------------------- URLs
-
-
-def _split(url: str) -> SplitResult:
-    from urllib.parse import urlsplit  # only now: most jobs meet where the environment says
-
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        _refuse(url, str(error))
-
-
-def _place(url: str, parts: SplitResult) -> tuple[int, int]:
-    query = _query(url, parts)
-    for name in ("rank", "world_size"):
-        if name not in query:
-            _refuse(url, f"{name} is missing; give it as an argument, or in the URL as ?{name}=N")
-    rank, world_size = query["rank"], query["world_size"]
-    if not 0 <= rank < world_size:
-        _refuse(url, f"rank {rank} is not in a world of {world_size}")
-    return rank, world_size
-
-
-def _query(url: str, parts: SplitResult) -> dict[str, int]:
-    from urllib.parse import parse_qsl
-
-    found: dict[str, int] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in ("rank", "world_size"):
-            _refuse(url, f"{name!r} means nothing here; the query may tell rank and world_size")
-        if name in found:
-            _refuse(url, f"{name} is given twice")
-        if not re.fullmatch("[0-9]{1,9}", value):
-            _refuse(url, f"{name} must be a number, not {value!r}")
-        found[name] = int(value)
-    return found
-
-
-def _refuse(url: str, why: str) -> NoReturn:
-    raise ValueError(f"rendezvous at {url[:200]!r}: {why}") from None
