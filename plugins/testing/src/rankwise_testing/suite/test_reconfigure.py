@@ -7,8 +7,8 @@ import pytest
 import rankwise as dist
 from rankwise.errors import DistError, DistTimeoutError, RendezvousError, UnsupportedOperationError
 from rankwise.kits import PrefixStore
-from rankwise_testing.suite.arrays import same
-from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled
+from rankwise_testing.suite.arrays import same, to_host
+from rankwise_testing.suite.expect import error_of, host, numbers, settled
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs
 
@@ -41,18 +41,13 @@ class Team:
 
     def use(self, ranks: list[int]) -> None:
         """See that these are the members, in this order."""
-        self.add_up(ranks)
-        me, heard = ranks.index(self.rank), numbers(0)
-        work = begun(dist.isend(numbers(self.rank), (me + 1) % len(ranks)))
-        dist.recv(heard, (me - 1) % len(ranks))
-        work.wait()
-        same(heard, host(ranks[me - 1]))
+        assert self.members() == ranks
 
-    def add_up(self, ranks: list[int]) -> None:
-        """See that these are the members, in whatever order."""
-        array = numbers(10**self.rank)
-        dist.all_reduce(array)
-        same(array, host(sum(10**rank for rank in ranks)))
+    def members(self) -> list[int]:
+        """Return who is in the group, by asking all who are."""
+        found = [numbers(-1) for _ in range(dist.get_world_size())]
+        dist.all_gather(found, numbers(self.rank))
+        return [int(to_host(each)[0]) for each in found]
 
     def fails(self, kind: type[DistError], uuid: str, *ranks: int, timeout_s: float | None = None) -> DistError:
         """Return why an attempt fails."""
@@ -62,7 +57,7 @@ class Team:
         return error_of(kind, work.wait)
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_a_group_has_no_members_at_first(kit: Kit) -> None:
     kit.run_outside(3, blank)
 
@@ -79,7 +74,7 @@ def blank(meeting: JoinPlan, rank: int) -> None:
     assert not dist.is_initialized()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_members_leave_and_come_back(kit: Kit) -> None:
     kit.run_outside(3, come_and_go)
 
@@ -97,7 +92,7 @@ def come_and_go(meeting: JoinPlan, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_groups_merge_and_part(kit: Kit) -> None:
     kit.run_outside(3, merge_and_part)
 
@@ -110,11 +105,11 @@ def merge_and_part(meeting: JoinPlan, rank: int) -> None:
     team.become("one more comes", 0, 1, 2)
     team.become(f"{rank} alone again", rank)
     assert dist.reconfigure("in any order", set(team.handles)).wait()
-    team.add_up([0, 1, 2])
+    assert sorted(team.members()) == [0, 1, 2]
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_a_name_is_used_once(kit: Kit) -> None:
     kit.run_outside(3, used_once)
 
@@ -130,7 +125,7 @@ def used_once(meeting: JoinPlan, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_members_that_do_not_agree_are_told_and_may_try_again(kit: Kit) -> None:
     kit.run_outside(3, disagree)
 
@@ -144,7 +139,7 @@ def disagree(meeting: JoinPlan, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_who_does_not_come_is_named_and_nothing_is_given_up(kit: Kit) -> None:
     kit.run_outside(3, not_all_come)
 
@@ -162,7 +157,7 @@ def not_all_come(meeting: JoinPlan, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure", "abort")
+@needs("all_reduce", "all_gather", "reconfigure", "abort")
 def test_a_group_that_was_aborted_is_made_anew(kit: Kit) -> None:
     kit.run_outside(3, aborted)
 
@@ -177,7 +172,7 @@ def aborted(meeting: JoinPlan, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure", "timeout")
+@needs("all_reduce", "all_gather", "reconfigure", "timeout")
 def test_so_is_one_whose_time_is_up(kit: Kit) -> None:
     kit.run_outside(3, late)
 
@@ -192,7 +187,7 @@ def late(meeting: JoinPlan, rank: int) -> None:
     dist.destroy_process_group()
 
 
-@needs("all_reduce", "send", "recv", "reconfigure")
+@needs("all_reduce", "all_gather", "reconfigure")
 def test_subgroups_end_and_may_be_made_again(kit: Kit) -> None:
     kit.run_outside(3, subgroups)
 
