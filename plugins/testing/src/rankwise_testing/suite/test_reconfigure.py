@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rankwise as dist
@@ -26,7 +28,7 @@ class Team:
 
     def __init__(self, meeting: JoinPlan, rank: int, name: str) -> None:
         store = PrefixStore(name, meeting.outside())
-        place = {"store": store, "rank": rank, "world_size": meeting.size}
+        place: dict[str, Any] = {"store": store, "rank": rank, "world_size": meeting.size}
         dist.init_process_group(meeting.backend, timeout=meeting.timeout_s, enable_reconfigure=True, **place)
         store.set(f"handle of {rank}", dist.get_reconfigure_handle())
         self.handles = [store.get(f"handle of {each}").decode() for each in range(meeting.size)]
@@ -214,7 +216,7 @@ def test_a_backend_that_cannot_says_so(kit: Kit) -> None:
 
 
 def refused(meeting: JoinPlan, rank: int) -> None:
-    place = {"store": meeting.outside(), "rank": rank, "world_size": 1}
+    place: dict[str, Any] = {"store": meeting.outside(), "rank": rank, "world_size": 1}
     error = error_of(
         UnsupportedOperationError, dist.init_process_group, meeting.backend, enable_reconfigure=True, **place
     )
