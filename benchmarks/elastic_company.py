@@ -18,11 +18,22 @@ from typing import Any
 
 import rankwise as dist
 
-__all__ = ["PATIENCE_S", "Company", "Member"]
+__all__ = ["PATIENCE_S", "Company", "Member", "opened"]
 
 PROGRAM = Path(__file__).with_name("elastic_program.py")
 #: How long a test waits for a word; on a busy machine a process takes a while to begin.
 PATIENCE_S = 60.0
+
+
+def opened(url: str) -> dist.Store:
+    """Return the store at a URL, for a process that has no rank yet."""
+    scheme, _, place = url.partition("://")
+    if scheme == "tcp":
+        host, _, port = place.partition(":")
+        return dist.TCPStore(host, int(port), timeout=timedelta(seconds=PATIENCE_S))
+    from rankwise_stores import EtcdStore, RedisStore
+
+    return (EtcdStore if scheme == "etcd" else RedisStore)(url, timeout=PATIENCE_S)
 
 
 class Member:
@@ -99,18 +110,23 @@ class Company:
 
     Args:
         size: How many processes there are at first.
+        url: Where they meet; a `TCPStore` of this process if empty.
         **terms: What the program goes by, see there.
     """
 
-    def __init__(self, size: int, **terms: Any) -> None:
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=PATIENCE_S))
-        self._size, self._terms = size, terms
+    def __init__(self, size: int, url: str = "", **terms: Any) -> None:
+        if url:
+            self.store = opened(url)
+        else:
+            self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=PATIENCE_S))
+            url = f"tcp://127.0.0.1:{self.store.port}"
+        self._size, self._terms = size, {"url": url, **terms}
         self.all: list[Member] = []
         self.members = [self.start(rank) for rank in range(size)]
 
     def start(self, rank: int = -1, **terms: Any) -> Member:
         """Start a process."""
-        place = {"port": self.store.port, "rank": rank, "size": self._size}
+        place = {"rank": rank, "size": self._size}
         command = [sys.executable, str(PROGRAM), json.dumps({**self._terms, **place, **terms})]
         env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
         member = Member(f"process {len(self.all)}", command, env)

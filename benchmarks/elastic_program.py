@@ -13,10 +13,10 @@ import signal
 import sys
 import time
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from elastic_company import opened
 
 import rankwise as dist
 
@@ -29,7 +29,7 @@ def say(**words: Any) -> None:
 def main(terms: dict[str, Any]) -> None:
     """Work until the key `finish` is in the store."""
     say(imported=time.time())
-    store = dist.TCPStore("127.0.0.1", terms["port"], timeout=timedelta(seconds=60))
+    store = opened(terms["url"])
     place = {"store": store, "rank": terms["rank"], "world_size": terms["size"]}
     dist.init_process_group("gloo", timeout=terms.get("timeout", 60), enable_reconfigure=True, **place)
     state = dist.elastic.State(numbers=np.zeros(terms.get("count", 1000)), step=0, seen=[])

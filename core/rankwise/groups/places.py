@@ -1,4 +1,4 @@
-"""What a process keeps whose default group is made anew again and again, and how such a group begins."""
+"""What a process keeps whose default group is reconfigured, and how such a group begins."""
 
 from __future__ import annotations
 

@@ -143,19 +143,19 @@ class Pulse:
         """Be told that a process is gone; that is forgotten if it says again that it lives, as after a long stop."""
         self._told.setdefault(process, (cause, self._store.peek(name(process))))
 
-    def why_gone(self, process: str, anew: bool = False) -> str:
+    def why_gone(self, process: str, fresh: bool = False) -> str:
         """Return how a process has ended, as far as anybody knows; "" if it may live.
 
         Args:
             process: The process.
-            anew: Ask the store, however short the time since it was asked last.
+            fresh: Whether to ask the store, however short the time since it was asked last.
         """
         if process in self._known:
             return self._known[process]
         if name(process) == self._mine:
             return ""
         is_over = has_ended(process)  # what it has said last is asked after that
-        heard, (cause, said) = self._hear(process, anew or is_over), self._told.get(process, ("", None))
+        heard, (cause, said) = self._hear(process, fresh or is_over), self._told.get(process, ("", None))
         if heard.said == _LEFT:
             self._known[process] = "it left after a notice"
         elif is_over:
@@ -171,9 +171,9 @@ class Pulse:
         """Return those that are gone, with the cause."""
         return {process: cause for process in processes if (cause := self.why_gone(process))}
 
-    def _hear(self, process: str, anew: bool) -> _Heard:
+    def _hear(self, process: str, fresh: bool) -> _Heard:
         now, heard = monotonic(), self._heard.get(process)
-        if anew or heard is None or now - heard.asked_at > BEAT_S / 4:
+        if fresh or heard is None or now - heard.asked_at > BEAT_S / 4:
             said = self._store.peek(name(process))
             since = now if heard is None or said != heard.said else heard.since
             heard = self._heard[process] = _Heard(said, since, now)

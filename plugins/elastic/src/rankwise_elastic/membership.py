@@ -168,8 +168,8 @@ def regroup(
 def is_awaited() -> bool:
     """Return whether a newcomer waits to be in the next epoch, as far as this rank has heard.
 
-    Ranks hear of it within a second or so, and not all at once: a program that regroups for it by itself has all ranks
-    agree first, as `State.commit` does.
+    Ranks learn that within a second or so, and at different moments: a program that regroups for it by itself has all
+    ranks agree first, as `State.commit` does.
 
     Raises:
         ValueError: The default group was not made with `enable_reconfigure=True`.
@@ -299,7 +299,7 @@ def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
         rank,
         len(agreed.members),
         tuple(
-            Gone(at, _where(process), job.pulse.why_gone(process, anew=True) or "it did not come in time")
+            Gone(at, _where(process), job.pulse.why_gone(process, fresh=True) or "it did not come in time")
             for at, process in enumerate(before)
             if process not in agreed.members
         ),
