@@ -62,7 +62,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "mismatch": "ranks that disagree about a collective all get the same error",
         "split": "`split_group` makes groups; native: from the parent's connections",
         "shrink": "survivors of a dead rank can form a smaller group",
-        "reconfigure": "`reconfigure` makes a group anew of any processes",
+        "reconfigure": "`reconfigure` makes the default group one of any processes",
     }
 )
 

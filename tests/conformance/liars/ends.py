@@ -89,7 +89,7 @@ class one_life(LocalCommunicator):
 
 @planted
 class keeps_its_first_place(LocalCommunicator):
-    """A group that is reconfigured has the ranks where they stood in it before, in whatever order they are named now."""
+    """A reconfigured group has its ranks where they stood in it before, in whatever order they are named now."""
 
     first: ClassVar = threading.local()
 

@@ -20,6 +20,7 @@ from rankwise.backends import (
     get_debug_level,
     hookimpl,
     native,
+    no,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ _FEATURES = {
     **conditional("message_dtypes", reason=_MESSAGE_DTYPES, holds=_detailed),
     **conditional("mismatch", reason=_MISMATCH, holds=_detailed),
     **conditional("shrink", reason=_SHRINK, holds=_survives),
+    **no("reconfigure", reason="MPI's launcher fixes which processes there are, and how they are numbered"),
 }
 _OWN = (
     *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
