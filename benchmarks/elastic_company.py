@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -111,31 +112,34 @@ class Company:
     Args:
         size: How many processes there are at first.
         url: Where they meet; a `TCPStore` of this process if empty.
+        command: What makes a command of one that runs on a host, given its number; None where there is but one.
         **terms: What the program goes by, see there.
     """
 
-    def __init__(self, size: int, url: str = "", **terms: Any) -> None:
-        if url:
-            self.store = opened(url)
-        else:
-            self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=PATIENCE_S))
-            url = f"tcp://127.0.0.1:{self.store.port}"
-        self._size, self._terms = size, {"url": url, **terms}
+    def __init__(self, size: int, url: str = "", command: Callable[..., list[str]] | None = None, **terms: Any) -> None:
+        self._store: dist.Store | None = None
+        if not url:
+            store = self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=PATIENCE_S))
+            url = f"tcp://127.0.0.1:{store.port}"
+        self._folder = tempfile.TemporaryDirectory()
+        self._finish = Path(self._folder.name, "finish")
+        self._size, self._command = size, command
+        self._terms = {"url": url, "finish": str(self._finish), **terms}
         self.all: list[Member] = []
-        self.members = [self.start(rank) for rank in range(size)]
+        self.members = [self.start(rank, host=rank % 2) for rank in range(size)]
 
-    def start(self, rank: int = -1, **terms: Any) -> Member:
+    def start(self, rank: int = -1, host: int = 0, **terms: Any) -> Member:
         """Start a process."""
         place = {"rank": rank, "size": self._size}
         command = [sys.executable, str(PROGRAM), json.dumps({**self._terms, **place, **terms})]
         env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
-        member = Member(f"process {len(self.all)}", command, env)
+        member = Member(f"process {len(self.all)}", self._command(host, *command) if self._command else command, env)
         self.all.append(member)
         return member
 
     def finish(self) -> None:
         """Have the program end at its next step."""
-        self.store.set("finish", "")
+        self._finish.touch()
 
     def __enter__(self) -> Company:
         return self
@@ -143,4 +147,6 @@ class Company:
     def __exit__(self, *exception: object) -> None:
         for member in self.all:
             member.end()
-        self.store.close()
+        if self._store is not None:
+            self._store.close()
+        self._folder.cleanup()

@@ -23,7 +23,7 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import FutureWork, Work
-from rankwise.errors import DistError, PeerDiedError, RendezvousError
+from rankwise.errors import DistError, ForkedProcessError, PeerDiedError, RendezvousError
 from rankwise.groups.handshake import death_verdict, is_gone, meet
 from rankwise.groups.lifecycle import begin, leave_world, not_made
 from rankwise.groups.places import Place, stand
@@ -266,6 +266,8 @@ def _sweep(place: Place, is_first: bool) -> None:
 
 
 def _place(group: ProcessGroup | None, op: str) -> Place:
+    if group is not None and group.world.forked:
+        raise ForkedProcessError(f"{op}: this process was forked from the one that made {group!r}")
     if group is None or group.world.place is None or group is not group.world.default:
         raise ValueError(f"{op}: the group was not made by init_process_group(enable_reconfigure=True)")
     place: Place = group.world.place

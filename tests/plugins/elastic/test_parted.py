@@ -1,0 +1,80 @@
+"""Elastic jobs on two hosts whose network parts: one world goes on, and it is that of those that reach the store."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from elastic_company import PATIENCE_S, Company
+from two_hosts import Hosts, forbidden
+
+pytestmark = pytest.mark.skipif(bool(forbidden()), reason=forbidden() or "namespaces are permitted")
+
+SERVER = """
+import sys
+import rankwise as dist
+
+with dist.TCPStore("10.77.0.1", 0, is_master=True) as store:
+    print(store.port, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def company(
+    size: int, folder: Path, monkeypatch: pytest.MonkeyPatch, **terms: object
+) -> Iterator[tuple[Hosts, Company]]:
+    """Return two hosts, and a job whose even ranks are on the first, which serves the store."""
+    secret = folder / "secret"
+    secret.write_text(secrets.token_hex(32))
+    secret.chmod(0o600)
+    monkeypatch.setenv("RANKWISE_SECRET_FILE", str(secret))
+    with Hosts(2) as hosts:
+        command = hosts.command(0, sys.executable, "-c", SERVER)
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            url = f"tcp://10.77.0.1:{server.stdout.readline().strip()}"
+            with Company(size, url, hosts.command, **terms) as job:
+                yield hosts, job
+        finally:
+            server.communicate("", timeout=PATIENCE_S)
+
+
+def test_who_is_cut_off_ends_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with company(4, tmp_path, monkeypatch, patience=8, wait_s=1) as (hosts, job):
+        for member in job.members:
+            member.hear_epoch(4)
+        here, there = job.members[::2], job.members[1::2]
+        hosts.part(1)
+        for member in here:
+            member.hear_epoch(2)
+        for member in there:
+            assert member.process.wait(PATIENCE_S) == 1
+            member.hear_all()
+            assert [word["size"] for word in member.said if "size" in word] == [4], "it was in a world of its own"
+        hosts.join(1)
+        came = [job.start(host=1), job.start(host=1)]
+        for member in (*here, *came):
+            member.hear_last_size(4)
+        job.finish()
+        assert len({member.hear_end()["steps"] for member in (*here, *came)}) == 1
+
+
+def test_a_network_that_comes_back_soon_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with company(4, tmp_path, monkeypatch) as (hosts, job):
+        for member in job.members:
+            member.hear(lambda word: "summed_in" in word)
+        hosts.part(1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.members[0].process.wait(1.0)  # so long nobody reaches the other host
+        hosts.join(1)
+        job.finish()
+        ends = [member.hear_end()["steps"] for member in job.members]
+        assert len(set(ends)) == 1
+        assert [word["size"] for word in job.members[0].said if "size" in word] == [4]
