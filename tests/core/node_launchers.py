@@ -28,8 +28,9 @@ class Cluster(Shell):
         self.port = _free_pair()
         self.nodes: list[warm.Process] = []
 
-    def begin(self, node: int, *arguments: str, nnodes: int = 2, module: str = "rankwise") -> warm.Process:
-        where = ["--nnodes", str(nnodes), "--node-rank", str(node), "--master-addr", "127.0.0.1"]
+    def begin(self, node: int | None, *arguments: str, nnodes: int = 2, module: str = "rankwise") -> warm.Process:
+        where = ["--nnodes", str(nnodes), "--master-addr", "127.0.0.1"]
+        where += [] if node is None else ["--node-rank", str(node)]
         where += ["--master-port", str(self.port), "--join-timeout", "20"]
         self.nodes.append(self.start("run", *where, *arguments, module=module))
         return self.nodes[-1]

@@ -50,6 +50,25 @@ def test_nodes_of_different_sizes_make_one_world(cluster: Cluster) -> None:
     assert ends[1][1] == "[2]: 2 0 3 1\n"
 
 
+def test_nodes_without_numbers_agree_on_them(cluster: Cluster) -> None:
+    tell_place = ranks_of(programs.tell, "GROUP_RANK", "RANK", "WORLD_SIZE")
+    ends = cluster.finish(*[cluster.begin(None, "-n", "2", *tell_place, nnodes=3) for _ in range(3)])
+    assert [code for code, _, _ in ends] == [0, 0, 0], ends
+    told = sorted(line.partition(": ")[2] for _, out, _ in ends for line in out.splitlines())
+    assert told == ["0 0 6", "0 1 6", "1 2 6", "1 3 6", "2 4 6", "2 5 6"]
+
+
+def test_one_launcher_too_many_is_refused(cluster: Cluster) -> None:
+    wait = ["--no-python", "sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]
+    launchers = [cluster.begin(None, *wait) for _ in range(3)]
+    wait_until(lambda: any(launcher.poll() is not None for launcher in launchers), TIMEOUT_S)
+    (cluster.folder / "go").touch()
+    ends = cluster.finish(*launchers)
+    assert sorted(code for code, _, _ in ends) == [0, 0, 2], ends
+    (refused,) = [err for code, _, err in ends if code == 2]
+    assert "there are 2 launchers already that meet at 127.0.0.1" in refused
+
+
 def test_the_ranks_of_all_nodes_meet_in_the_store_of_one_launcher(cluster: Cluster) -> None:
     ranks = store_programs.ranks_of(store_programs.meet_on_nodes)
     ends = cluster.finish(cluster.begin(0, "-n", "1", *ranks), cluster.begin(1, "-n", "2", *ranks))

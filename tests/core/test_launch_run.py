@@ -233,7 +233,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("--nnodes 1000000 --node-rank 1 --master-addr x script.py".split(), 2, "at most 65536 nodes can be started"),
         (["-n", "many", "script.py"], 2, "'many' must be a number, or auto, cpu or gpu"),
         (["--nnodes", "2", "script.py"], 2, "several nodes need --master-addr"),
-        (["--nnodes", "2", "--master-addr", "127.0.0.1", "script.py"], 2, "several nodes need --node-rank"),
+        (["--nnodes", "2", "--master-addr", "127.0.0.1", "script.py"], 2, "several nodes need --master-port"),
         (["--node-rank", "1", "--nnodes", "1", "--tee", "5", "script.py"], 2, "must be 0 to 3"),
         (["--master-port", "70000", "script.py"], 2, "must be 1 to 65535"),
         (["--master-addr", "192.0.2.1", "script.py"], 98, "192.0.2.1 is not an address of this machine"),

@@ -16,6 +16,7 @@ __all__ = [
     "DESCRIPTIONS",
     "STDERR",
     "STDOUT",
+    "UNNUMBERED",
     "ExitCode",
     "LaunchConfig",
     "LaunchError",
@@ -27,6 +28,8 @@ __all__ = [
 
 #: Bits of a `Streams` value, as torchrun numbers them.
 STDOUT, STDERR = 1, 2
+#: The number of a node that has not been told one.
+UNNUMBERED = -1
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class LaunchConfig:
         command: The script, module or program, and its arguments.
         nproc_per_node: How many ranks run on this node.
         nnodes: Number of nodes.
-        node_rank: Which of them this is.
+        node_rank: Which of them this is; `UNNUMBERED` if the launchers are to agree on that.
         master_addr: The address of node 0, which all nodes can reach.
         master_port: The port at which the ranks meet; None picks a free one, on a single node.
         max_restarts: How often all ranks are started again after a failure; if elastic, how often any one is.
@@ -111,7 +114,7 @@ class LaunchConfig:
             (self.nnodes < 1, f"at least 1 node is needed, not {self.nnodes}"),
             (self.nnodes > MOST_PROCESSES, too_many("nodes", self.nnodes)),
             (
-                not 0 <= self.node_rank < max(self.nnodes, 1),
+                not 0 <= self.node_rank < max(self.nnodes, 1) and not (several and self.node_rank == UNNUMBERED),
                 f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, as --nnodes is {self.nnodes}",
             ),
             (port is not None and not 0 < port < 65536, f"the master port must be 1 to 65535, not {port}"),

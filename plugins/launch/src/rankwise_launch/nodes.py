@@ -12,14 +12,15 @@ import shlex
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.launching import Deadline, __version__
-from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
+from rankwise_launch.config import UNNUMBERED, ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.presence import Loss, Presence, say_first, silence_s
 from rankwise_launch.tally import SharedTally
 
@@ -69,13 +70,15 @@ class Nodes:
         self._presence: Presence | None = None
         self._hosts: list[str] = []
         self._place = f"{config.master_addr}:{config.master_port_of_nodes}"
+        self._open = partial(TCPStore, config.master_addr, config.master_port_of_nodes, timeout=config.join_timeout_s)
         try:
-            self.store = TCPStore(
-                config.master_addr,
-                config.master_port_of_nodes,
-                is_master=config.node_rank == 0,
-                timeout=config.join_timeout_s,
-            )
+            if config.node_rank == UNNUMBERED:
+                self.store, number = self._take_a_number()
+                self._config = replace(config, node_rank=number)
+            else:
+                self.store = self._open(is_master=config.node_rank == 0)
+        except LaunchError:
+            raise
         except DistTimeoutError as error:
             raise LaunchError(
                 ExitCode.NODE_MISSING,
@@ -88,6 +91,25 @@ class Nodes:
             code = ExitCode.PORT_IN_USE if config.node_rank == 0 else ExitCode.NODE_MISSING
             raise LaunchError(code, f"the launchers cannot meet at {self._place}: {error}") from error
         self.store.set_timeout(min(_ANSWER_S, self._silence_s))
+
+    @property
+    def config(self) -> LaunchConfig:
+        """The configuration, in which this node has its number."""
+        return self._config
+
+    def _take_a_number(self) -> tuple[TCPStore, int]:
+        """Open the store as node 0, if the address is this machine's and nobody is there; else take the next number."""
+        with contextlib.suppress(DistError, OSError, ValueError):
+            return self._open(is_master=True), 0
+        store = self._open()
+        number = store.add("numbers", 1)
+        if number >= self._config.nnodes:
+            store.close()
+            raise LaunchError(
+                ExitCode.USAGE,
+                f"there are {self._config.nnodes} launchers already that meet at {self._place}, as --nnodes says",
+            )
+        return store, number
 
     def _other_node_0(self) -> str:
         """Return the host of the launcher that is node 0 already, "" if what has the port is something else."""

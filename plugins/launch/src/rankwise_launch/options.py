@@ -10,6 +10,7 @@ from typing import Any
 
 from rankwise_launch.config import (
     DESCRIPTIONS,
+    UNNUMBERED,
     ExitCode,
     LaunchConfig,
     LaunchError,
@@ -58,7 +59,8 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     )
     nodes = "number of nodes; defaults to $PET_NNODES, else 1"
     _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
-    which = f"this node's number; defaults to 0 on a single node, otherwise to one of ${', $'.join(_NODE_RANKS)}"
+    which = f"this node's number; defaults to 0 on a single node, otherwise to one of ${', $'.join(_NODE_RANKS)}, "
+    which += "else the launchers agree: node 0 is the one at --master-addr"
     _both(group, "--node-rank", type=int, metavar="R", help=which)
     told = "defaults to {} on a single node, otherwise to $PET_{}, else ${}, else "
     address = "the address of node 0; " + told.format("127.0.0.1", "MASTER_ADDR", "MASTER_ADDR")
@@ -176,7 +178,7 @@ def _node_rank(options: argparse.Namespace) -> int:
     for name in _NODE_RANKS:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
-    raise LaunchError(ExitCode.USAGE, "several nodes need --node-rank, another number from 0 on each")
+    return UNNUMBERED
 
 
 def _both(group: argparse._ArgumentGroup, *names: str, **settings: object) -> None:

@@ -83,13 +83,16 @@ class _Job:
         self._secret = _job_secret(config)
         self._secret_fd = hand_down(self._secret)
         stack.callback(os.close, self._secret_fd)
+        nodes = Nodes(config) if config.nnodes > 1 else None
+        if nodes is not None:
+            config = self._config = nodes.config
         self._log_dir = _log_dir(config, self._run_id)
         self._guard = stack.enter_context(Guard())
         self._preloaded = stack.enter_context(self._preload()) if config.preload else None
         #: Those that this launcher serves: with several nodes the last attempt's until no other launcher is in it.
         self._stores: list[JobStore] = []
         stack.callback(self._close_stores)
-        self._nodes = stack.enter_context(Nodes(config)) if config.nnodes > 1 else None
+        self._nodes = None if nodes is None else stack.enter_context(nodes)
 
     def _preload(self) -> Preloaded:
         config, secret = self._config, self._secret_fd
