@@ -176,7 +176,7 @@ def test_what_an_example_shows_wrongly_is_found():
 
 
 def test_dir_shows_as_many_public_names_as_a_person_can_hold():
-    brought = {"FileStore", "TCPStore", "secret", "spawn"}
+    brought = {"FileStore", "TCPStore", "elastic", "secret", "spawn"}
     brought |= {"as_completed", "functional", "grid", "sendrecv", "share", "wait_all", "wait_any", "wait_some", "world"}
     brought |= {"channel", "pool", "prepare", "split", "fence", "shared_empty", "shared_from", "shared_zeros"}
     faces = {"backends", "errors", "kits", "launching", "observing", "stores"}
