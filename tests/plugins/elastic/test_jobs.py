@@ -116,7 +116,7 @@ def test_a_mistake_of_the_program_is_not_tried_again() -> None:
         clumsy = job.start(raises_after=30)
         for member in job.members:
             member.hear_epoch(4)
-        assert clumsy.process.wait(60) == 1
+        assert clumsy.process.wait(PATIENCE_S) == 1
         for member in job.members:
             member.hear_epoch(3)
         job.finish()

@@ -15,6 +15,8 @@ from two_hosts import Hosts, forbidden
 
 pytestmark = pytest.mark.skipif(bool(forbidden()), reason=forbidden() or "namespaces are permitted")
 
+#: The host that has no store.
+THERE = 1
 SERVER = """
 import sys
 import rankwise as dist
@@ -51,15 +53,15 @@ def test_who_is_cut_off_ends_and_the_others_go_on(tmp_path: Path, monkeypatch: p
         for member in job.members:
             member.hear_epoch(4)
         here, there = job.members[::2], job.members[1::2]
-        hosts.part(1)
+        hosts.part(THERE)
         for member in here:
             member.hear_epoch(2)
         for member in there:
             assert member.process.wait(PATIENCE_S) == 1
             member.hear_all()
             assert [word["size"] for word in member.said if "size" in word] == [4], "it was in a world of its own"
-        hosts.join(1)
-        came = [job.start(host=1), job.start(host=1)]
+        hosts.join(THERE)
+        came = [job.start(host=THERE), job.start(host=THERE)]
         for member in (*here, *came):
             member.hear_last_size(4)
         job.finish()
@@ -70,10 +72,10 @@ def test_a_network_that_comes_back_soon_changes_nothing(tmp_path: Path, monkeypa
     with company(4, tmp_path, monkeypatch) as (hosts, job):
         for member in job.members:
             member.hear(lambda word: "summed_in" in word)
-        hosts.part(1)
+        hosts.part(THERE)
         with pytest.raises(subprocess.TimeoutExpired):
             job.members[0].process.wait(1.0)  # so long nobody reaches the other host
-        hosts.join(1)
+        hosts.join(THERE)
         job.finish()
         ends = [member.hear_end()["steps"] for member in job.members]
         assert len(set(ends)) == 1
