@@ -33,14 +33,16 @@ class Place:
     handle: str
     #: What was asked for, without members.
     plan: Plan
-    #: The uuid of the attempt that has made the group as it is; "" before the first.
-    current: str = field(default="", init=False)
     #: How many processes there should be at first, as far as this one was told.
     size: int
     #: Called when the group is destroyed for good.
     on_end: list[Callable[[], object]] = field(default_factory=list)
     #: The uuids of the attempts that this process has taken part in, in their order.
     used: list[str] = field(default_factory=list)
+    #: How many of these have been taken out of the store.
+    swept: int = 0
+    #: The uuid of the attempt that has made the group as it is; "" where none has.
+    current: str = ""
 
     def end(self) -> None:
         """Tell that the group is about to be destroyed."""

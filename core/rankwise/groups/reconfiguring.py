@@ -259,8 +259,9 @@ def _leave(world: World, place: Place, deadline: Deadline) -> None:
 
 def _sweep(place: Place, is_first: bool) -> None:
     """Take what earlier attempts have left out of the store; the last but this one may still be looked at."""
-    past, place.used = place.used[:-2], place.used
-    for uuid in past if is_first else ():
+    past = place.used[place.swept : -2] if is_first else []
+    place.swept += len(past)
+    for uuid in past:
         with contextlib.suppress(DistError):
             place.store.delete_prefix(f"{uuid}/")
 

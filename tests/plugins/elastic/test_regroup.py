@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rankwise as dist
+from rankwise.backends import FutureWork
 from rankwise_elastic.state import _agreed, _Standing
 from rankwise_testing import run_ranks
 
@@ -59,6 +60,26 @@ def test_a_state_has_its_own_names_and_says_so() -> None:
 def test_wishes_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="there is no size from 3 to 2"):
         dist.elastic.regroup(min_size=3, max_size=2)
+
+
+def test_attempts_that_fail_again_and_again_end_at_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of two parts of a network do that both reach the store."""
+    tried: list[str] = []
+
+    def fails(uuid: str, *args: object, **terms: object) -> FutureWork:
+        tried.append(uuid)
+        work = FutureWork()
+        work.fail(dist.DistNetworkError("the other part cannot be reached"))
+        return work
+
+    dist.init_process_group("gloo", enable_reconfigure=True)
+    try:
+        monkeypatch.setattr(dist, "reconfigure", fails)
+        with pytest.raises(dist.DistTimeoutError, match="could not be made: the other part cannot be reached"):
+            dist.elastic.regroup(timeout=0.2)
+        assert len(tried) == len(set(tried)) > 1
+    finally:
+        dist.destroy_process_group()
 
 
 def test_a_group_that_cannot_be_made_anew_is_refused() -> None:

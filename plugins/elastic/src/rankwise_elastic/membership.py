@@ -158,10 +158,12 @@ def regroup(
     wishes = Wishes(min_size, max_size, group.world.place.size)
     until = time.monotonic() + (group.timeout_s if timeout is None else timeout)
     last = max(job.last.epoch, StoreBoard(job.store).latest())
+    failure: DistError | None = None
     while True:
-        agreed = _agree(job, Seeker(job.process, last, wishes), wait_s, until)
+        agreed = _agree(job, Seeker(job.process, last, wishes), wait_s, until, failure)
         last = agreed.epoch
-        if _make(job, agreed, max(wait_s, _ATTEMPT_S), until):
+        failure = _make(job, agreed, max(wait_s, _ATTEMPT_S), until)
+        if failure is None:
             return _entered(job, agreed, max_size)
 
 
@@ -240,8 +242,16 @@ def _uuid(epoch: int) -> str:
     return f"epoch-{epoch}"
 
 
-def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
-    """Take the protocol's steps until this process is in an epoch."""
+def _agree(job: Job, seeker: Seeker, wait_s: float, until: float, failure: DistError | None) -> Agreed:
+    """Take the protocol's steps until this process is in an epoch.
+
+    Args:
+        job: The job.
+        seeker: Takes the steps.
+        wait_s: How long members of the epoch before are waited for.
+        until: When to give up.
+        failure: Why the group of the epoch before could not be made, for the error.
+    """
     board, patient_until, pause_s = StoreBoard(job.store), time.monotonic() + wait_s, _PAUSE_S
     while True:
         epoch = seeker.epoch
@@ -255,10 +265,11 @@ def _agree(job: Job, seeker: Seeker, wait_s: float, until: float) -> Agreed:
             continue
         if time.monotonic() > until:
             here = board.look(epoch).arrived
+            why = "" if failure is None else f"; epoch {epoch - 1} could not be made: {failure}"
             raise DistTimeoutError(
                 f"regroup: timed out: epoch {epoch} is not decided; there are {len(here)} processes that want to be in "
-                f"it, and there must be {seeker.wishes.least}"
-            )
+                f"it, and there must be {seeker.wishes.least}{why}"
+            ) from failure
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -270,8 +281,8 @@ def _end_if_finished(job: Job, board: StoreBoard, epoch: int) -> None:
         raise Finished
 
 
-def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> bool:
-    """Make the group of an epoch; tell whether that was possible.
+def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> DistError | None:
+    """Make the group of an epoch; return why that was not possible.
 
     Raises:
         DistStoreError: The store is gone.
@@ -282,13 +293,14 @@ def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> bool:
         _uuid(agreed.epoch), agreed.members, timeout=limit_s, lost=lambda: job.pulse.gone_among(others)
     )
     try:
-        return work.wait()
+        work.wait()
     except DistStoreError:
         raise
     except DistError as error:
         if isinstance(error, PeerDiedError):
             job.pulse.learn(agreed.members[error.rank], error.cause)
-        return False
+        return error
+    return None
 
 
 def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
@@ -315,7 +327,7 @@ def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
 
 
 def _note_deaths(job: Job, group: dist.ProcessGroup) -> None:
-    """Learn from what has ended the group before which member of it is gone, and have the next one tell as well."""
+    """Learn from what has ended the group before which member of it is gone."""
     for communicator in group.communicators():
         error: Any = communicator.failure
         if isinstance(error, PeerDiedError) and error.rank < len(job.last.members):
