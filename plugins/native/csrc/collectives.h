@@ -1,5 +1,5 @@
 /* The collectives at the board: the ways of rankwise_gloo_tcp's OneShot, TwoShot, Move and Combine, step by step, so
-   that ranks with and without this module can take part in one. */
+   that ranks with and without this module can take part in one. Those that reduce are in reductions.h. */
 #ifndef RANKWISE_COLLECTIVES_H
 #define RANKWISE_COLLECTIVES_H
 
@@ -30,8 +30,6 @@ typedef struct {
     size_t count;
 } Part;
 
-typedef struct Blocks Blocks; /* see shared.h */
-
 /* Data from and to other ranks, by slots of the board. */
 typedef struct {
     size_t item;
@@ -49,18 +47,30 @@ typedef struct {
    is left to it. */
 typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, SWAP_STREAM, SWAP_SEGMENTS, RELAY, PROGRAM, WAYS } Way;
 
+/* What is so large lets go of the interpreter. */
+enum { LARGE = 65536 };
+/* Results of so many bytes are more than the nearer caches hold. */
+enum { STREAMED = 2 << 20 };
+
+/* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
+typedef void (*TakePieces)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
+
+void collectives_let_go(Call *call);
+void collectives_take_back(Call *call);
+/* Notice, in the midst of large data, what waits would have noticed. */
+bool collectives_look_around(Call *call);
+bool collectives_meet_all(Call *call);
+/* How many elements of a part are left from `start` on, of those that there is room for. */
+size_t collectives_within(Part part, size_t start, size_t room);
+const unsigned char *collectives_piece_of(const Call *call, const Route *route, int i, unsigned long long parity);
+/* Pass data through the slots, piece by piece, and take what comes. */
+Ending collectives_pass(Call *call, const Route *route, TakePieces take, void *more, Part to, Part from);
 /* The areas to write before the next turn, and to read after it. */
 unsigned long long collectives_flip(Call *call);
 /* Post what was written and the record; DONE if all make the same call. */
 Ending collectives_exchange(Call *call);
 Ending collectives_meet(Call *call);
-/* Reduce what all have, into this rank's array if it takes the result. */
-Ending collectives_one_shot(Call *call, void *array, size_t count, Op op, Kind kind, bool takes);
-/* `blocks` is where the array lies if ranks have memory in common, else NULL. */
-Ending collectives_two_shot(Call *call, void *array, size_t count, Op op, Kind kind, const Blocks *blocks);
 /* Copy what comes to its places, and at last what this rank has for itself. */
 Ending collectives_move(Call *call, const Route *route, Part to, Part from);
-/* Reduce `own` and what is taken, rank by rank, into `out`. */
-Ending collectives_combine(Call *call, const Route *route, const void *own, void *out, Op op, Kind kind);
 
 #endif

@@ -9,6 +9,13 @@
 #define VECTORS
 #endif
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 #define LOOP(name, type, expression)                                                          \
     VECTORS static void name(void *out, const void *left, const void *right, size_t count)    \
     {                                                                                         \
@@ -69,30 +76,24 @@ static inline float kernels_float_of(uint32_t bits)
     return value;
 }
 
+/* Choices and no branches, so that the compiler can use vectors; signalling NaNs become quiet, as processors do it. */
 static inline float kernels_from_half(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
-    if (rest >= 0x7c00) /* infinite or NaN, with its payload */
-        return kernels_float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    if (rest < 0x0400) /* zero or subnormal: exact in 32 bits */
-        return kernels_float_of(sign | kernels_bits_of((float)rest * 0x1p-24f));
-    return kernels_float_of(sign | ((rest << 13) + 0x38000000));
+    uint32_t normal = (rest << 13) + 0x38000000, special = (rest << 13) | 0x7f800000 | (rest > 0x7c00 ? 0x400000 : 0);
+    uint32_t small = kernels_bits_of((float)(int32_t)rest * 0x1p-24f); /* zero or subnormal: exact in 32 bits */
+    return kernels_float_of(sign | (rest >= 0x7c00 ? special : rest < 0x0400 ? small : normal));
 }
 
-/* To the nearest, ties to even. A NaN keeps the upper bits of its payload, or one where they are 0. */
+/* To the nearest, ties to even. A NaN keeps the upper bits of its payload. */
 static inline uint16_t kernels_to_half(float value)
 {
     uint32_t bits = kernels_bits_of(value), rest = bits & 0x7fffffff;
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    if (rest > 0x7f800000) {
-        uint32_t payload = rest >> 13 & 0x3ff;
-        return (uint16_t)(sign | 0x7c00 | (payload != 0 ? payload : 1));
-    }
-    if (rest >= 0x477ff000) /* rounds to 65536 or more */
-        return sign | 0x7c00;
-    if (rest < 0x38800000) /* subnormal: the addition rounds */
-        return (uint16_t)(sign | (kernels_bits_of(kernels_float_of(rest) + 0.5f) - 0x3f000000));
-    return (uint16_t)(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
+    uint32_t sign = bits >> 16 & 0x8000, quiet = 0x7e00 | (rest >> 13 & 0x3ff);
+    uint32_t normal = (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13;
+    uint32_t small = kernels_bits_of(kernels_float_of(rest) + 0.5f) - 0x3f000000; /* subnormal: the addition rounds */
+    uint32_t finite = rest < 0x38800000 ? small : rest >= 0x477ff000 ? 0x7c00 : normal; /* or rounds to 65536 or more */
+    return (uint16_t)(sign | (rest > 0x7f800000 ? quiet : finite));
 }
 
 static inline float kernels_from_bfloat(uint16_t half)
@@ -109,33 +110,111 @@ static inline uint16_t kernels_to_bfloat(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* NumPy's rule for halves keeps the first of equal zeros, ml_dtypes' the second. */
-LOOP(f16_min, uint16_t, (kernels_from_half(a) <= kernels_from_half(b) || kernels_from_half(a) != kernels_from_half(a)) ? a : b)
-LOOP(f16_max, uint16_t, (kernels_from_half(a) >= kernels_from_half(b) || kernels_from_half(a) != kernels_from_half(a)) ? a : b)
-LOOP(bf16_min, uint16_t, (kernels_from_bfloat(a) < kernels_from_bfloat(b) || kernels_from_bfloat(a) != kernels_from_bfloat(a)) ? a : b)
-LOOP(bf16_max, uint16_t, (kernels_from_bfloat(a) > kernels_from_bfloat(b) || kernels_from_bfloat(a) != kernels_from_bfloat(a)) ? a : b)
+/* Where a float stands among all others, as a number of its own sign; only below the first NaN. */
+static inline int16_t kernels_order_of(uint16_t half)
+{
+    int16_t sign = (int16_t)-(half >> 15);
+    return (int16_t)(((half & 0x7fff) ^ sign) - sign);
+}
 
-#define CONVERSIONS(name)                                                                           \
+/* NumPy's rule for halves keeps the first of equal zeros, ml_dtypes' the second. */
+#define CHOICES(name, infinity, least, largest)                                                                                     \
+    LOOP(name##_min, uint16_t, (a & 0x7fff) > infinity || ((b & 0x7fff) <= infinity && kernels_order_of(a) least kernels_order_of(b)) ? a : b) \
+    LOOP(name##_max, uint16_t, (a & 0x7fff) > infinity || ((b & 0x7fff) <= infinity && kernels_order_of(a) largest kernels_order_of(b)) ? a : b)
+
+CHOICES(f16, 0x7c00, <=, >=)
+CHOICES(bf16, 0x7f80, <, >)
+
+#define CONVERSIONS(name)                                                                                   \
     VECTORS static void kernels_widen_##name(float *restrict wide, const uint16_t *restrict from, size_t n) \
-    {                                                                                               \
-        for (size_t i = 0; i < n; i++)                                                              \
+    {                                                                                                       \
+        for (size_t i = 0; i < n; i++)                                                                      \
             wide[i] = kernels_from_##name(from[i]);                                                         \
-    }                                                                                               \
+    }                                                                                                       \
     VECTORS static void kernels_narrow_##name(uint16_t *restrict to, const float *restrict wide, size_t n)  \
-    {                                                                                               \
-        for (size_t i = 0; i < n; i++)                                                              \
+    {                                                                                                       \
+        for (size_t i = 0; i < n; i++)                                                                      \
             to[i] = kernels_to_##name(wide[i]);                                                             \
     }
 
 CONVERSIONS(half)
 CONVERSIONS(bfloat)
 
+/* The processor's own conversions, to the same bits, where it has them; those for bfloat16 take subnormals for zero. */
+#if defined(__x86_64__) && defined(__GNUC__)
+static bool kernels_converts(void)
+{
+    static _Atomic signed char known; /* in a virtual machine each look takes microseconds */
+    unsigned a, b, c, d;
+    if (known == 0)
+        known = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0 ? 1 : -1;
+    return known > 0;
+}
+
+__attribute__((target("avx2,f16c"))) static size_t kernels_widen_at_once(float *wide, const uint16_t *from, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(wide + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+    return i;
+}
+
+__attribute__((target("avx2,f16c"))) static size_t kernels_narrow_at_once(uint16_t *to, const float *wide, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(wide + i), _MM_FROUND_TO_NEAREST_INT));
+    return i;
+}
+#elif defined(__aarch64__)
+static bool kernels_converts(void)
+{
+    return true;
+}
+
+static size_t kernels_widen_at_once(float *wide, const uint16_t *from, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(wide + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + i))));
+    return i;
+}
+
+static size_t kernels_narrow_at_once(uint16_t *to, const float *wide, size_t n)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(wide + i))));
+    return i;
+}
+#else
+static bool kernels_converts(void)
+{
+    return false;
+}
+
+#define kernels_widen_at_once(wide, from, n) 0
+#define kernels_narrow_at_once(to, wide, n) 0
+#endif
+
+static void halves_widen(float *wide, const uint16_t *from, size_t n)
+{
+    size_t done = kernels_converts() ? kernels_widen_at_once(wide, from, n) : 0;
+    kernels_widen_half(wide + done, from + done, n - done);
+}
+
+static void halves_narrow(uint16_t *to, const float *wide, size_t n)
+{
+    size_t done = kernels_converts() ? kernels_narrow_at_once(to, wide, n) : 0;
+    kernels_narrow_half(to + done, wide + done, n - done);
+}
+
 void kernels_widen(void *wide, const void *from, Kind kind, Kind wide_kind, size_t count)
 {
     if (kind == wide_kind)
         memcpy(wide, from, count * kernels_kind_nbytes(kind));
     else if (kind == F16)
-        kernels_widen_half(wide, from, count);
+        halves_widen(wide, from, count);
     else
         kernels_widen_bfloat(wide, from, count);
 }
@@ -145,7 +224,7 @@ void kernels_narrow(void *to, const void *wide, Kind kind, Kind wide_kind, size_
     if (kind == wide_kind)
         memcpy(to, wide, count * kernels_kind_nbytes(kind));
     else if (kind == F16)
-        kernels_narrow_half(to, wide, count);
+        halves_narrow(to, wide, count);
     else
         kernels_narrow_bfloat(to, wide, count);
 }

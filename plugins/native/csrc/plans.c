@@ -57,18 +57,12 @@ static bool plans_suits(Way way, int name)
 {
     switch (way) {
     case MEET: return name == BARRIER;
-    case ONE_SHOT: return name == ALL_REDUCE || name == REDUCE;
-    case TWO_SHOT: return name == ALL_REDUCE;
+    case ONE_SHOT:
+    case TWO_SHOT: return name == ALL_REDUCE || name == REDUCE;
     case MOVE: return name == BROADCAST || name == ALL_GATHER || name == ALL_TO_ALL || name == GATHER || name == SCATTER;
-    case COMBINE: return name == REDUCE || name == REDUCE_SCATTER;
+    case COMBINE: return name == REDUCE_SCATTER;
     default: return false;
     }
-}
-
-/* Whether all that is sent goes to a root. */
-static bool plans_has_one_reader(const Given *given)
-{
-    return given->key.name == REDUCE || given->key.name == GATHER;
 }
 
 bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
@@ -78,14 +72,15 @@ bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
         return false;
     if (way == MEET)
         return true;
-    if (way == MOVE || way == COMBINE)
-        return board_slot_nbytes(board, plans_has_one_reader(given) ? 1 : given->route.slots) >= given->route.item &&
-               (way == MOVE || kernels_merge_of(given->op, given->kind) != NULL);
-    Kind wide = kernels_accumulation_kind(given->op, given->kind);
-    size_t item = kernels_kind_nbytes(wide);
-    if (board->size < 2 || kernels_merge_of(given->op, wide) == NULL)
+    bool reduces = way != MOVE;
+    if (reduces && (board->size < 2 || kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL))
         return false;
-    return way == ONE_SHOT ? given->whole.count <= board->area_nbytes / item : board_slot_nbytes(board, board->size) >= item;
+    size_t item = kernels_kind_nbytes(given->kind);
+    switch (way) {
+    case ONE_SHOT: return given->whole.count <= board->area_nbytes / item;
+    case TWO_SHOT: return board_slot_nbytes(board, board->size) >= item;
+    default: return board_slot_nbytes(board, given->key.name == GATHER ? 1 : given->route.slots) >= given->route.item;
+    }
 }
 
 /* What goes to a root alone has the only slot at the board. */
@@ -134,16 +129,16 @@ static Ending plans_move(Call *call, Given *given)
     return ending;
 }
 
-/* Reduce in the ranks' arrays themselves where these are in memory in common, and of a dtype that is summed as it is. */
-static Ending plans_reduce(Call *call, const Given *given)
+/* Reduce for all in the ranks' arrays themselves where these are in memory in common, and of a dtype that is summed as it is. */
+static Ending plans_reduce(Call *call, const Given *given, const Reduced *reduced)
 {
     Blocks blocks = {0};
-    if (kernels_accumulation_kind(given->op, given->kind) == given->kind)
+    if (given->key.name == ALL_REDUCE && kernels_accumulation_kind(given->op, given->kind) == given->kind)
         blocks = shared_blocks_of(given->whole, kernels_kind_nbytes(given->kind));
     uint64_t about[RECORD_WORDS];
     const uint64_t *before = call->about;
     call->about = plans_tell(before, blocks.word, about);
-    Ending ending = collectives_two_shot(call, given->whole.bytes, given->whole.count, given->op, given->kind, blocks.word == 0 ? NULL : &blocks);
+    Ending ending = reductions_two_shot(call, reduced, blocks.word == 0 ? NULL : &blocks);
     call->about = before;
     return ending;
 }
@@ -157,15 +152,15 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     given->route.longest = doing->about[LONGEST];
     given->route.common = false;
     given->route.word = 0;
-    if (plans_has_one_reader(given))
+    if (given->key.name == GATHER)
         plans_use_one_slot(&given->route);
-    Part whole = given->whole;
+    Reduced reduced = {given->whole.bytes, given->whole.count, given->op, given->kind, takes};
     switch (doing->way) {
     case MEET: return collectives_meet(call);
-    case ONE_SHOT: return collectives_one_shot(call, whole.bytes, whole.count, given->op, given->kind, takes);
-    case TWO_SHOT: return plans_reduce(call, given);
+    case ONE_SHOT: return reductions_one_shot(call, &reduced);
+    case TWO_SHOT: return plans_reduce(call, given, &reduced);
     case MOVE: return plans_move(call, given);
-    default: return collectives_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
+    default: return reductions_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
     }
 }
 

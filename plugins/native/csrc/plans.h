@@ -3,6 +3,7 @@
 #define RANKWISE_PLANS_H
 
 #include "given.h"
+#include "reductions.h"
 
 /* How one kind of call is done. */
 typedef struct {

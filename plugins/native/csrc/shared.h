@@ -13,12 +13,12 @@ enum { IN_PLACE = 1 };
 enum { PLACES = 255 };
 
 /* An array in one of several blocks. */
-struct Blocks {
+typedef struct {
     uint64_t word; /* what this rank tells of it; 0 if it lies in no such memory */
     unsigned char *first; /* where it would lie in the first block */
     size_t stride;
     int count;
-};
+} Blocks;
 
 Blocks shared_blocks_of(Part part, size_t item);
 /* What a rank tells of so many parts; 0 if they do not lie in such memory, or are empty. */

@@ -1,9 +1,7 @@
 #include "swaps.h"
 #include "arguments.h"
+#include "reduction.h"
 #include <string.h>
-
-/* What is reduced is worked on in pieces that stay in the nearest cache. */
-enum { SWAPS_PIECE = 8192 };
 
 /* ------------------------------------------------------------------ what goes where */
 
@@ -161,30 +159,19 @@ Ending swaps_compare(Swap *swap)
 /* Reduce `count` elements of all ranks from the `merged` first on. */
 static void swaps_merge(Swap *swap, size_t count)
 {
-    Kind kind = swap->kind, wide = kernels_accumulation_kind(swap->op, kind);
-    Merge merge = kernels_merge_of(swap->op, wide);
-    size_t item = kernels_kind_nbytes(kind), step = SWAPS_PIECE / kernels_kind_nbytes(wide);
-    unsigned char total[SWAPS_PIECE], next[SWAPS_PIECE];
-    bool straight = wide == kind && swap->size == 2 && swap->op != AVG;
+    Reduction reduction;
+    reduction_prepare(&reduction, swap->op, swap->kind);
     for (size_t now; swap->merged < count; swap->merged += now) {
-        size_t at = swap->merged * item;
-        now = count - swap->merged < step ? count - swap->merged : step;
+        size_t at = swap->merged * reduction.item;
         const unsigned char *from[MOST_PARCELS];
         for (int peer = 0; peer < swap->size; peer++)
             from[peer] = (peer == swap->rank ? swap->own : swaps_data(swap, peer)) + at;
-        if (straight) {
-            merge(swap->out + at, from[0], from[1], now);
-            continue;
-        }
-        kernels_widen(total, from[0], kind, wide, now);
-        for (int peer = 1; peer < swap->size; peer++) {
-            if (wide != kind)
-                kernels_widen(next, from[peer], kind, wide, now);
-            merge(total, total, wide == kind ? from[peer] : next, now);
-        }
-        if (swap->op == AVG)
-            kernels_average(total, wide, now, swap->size);
-        kernels_narrow(swap->out + at, total, kind, wide, now);
+        now = reduction_now(&reduction, count - swap->merged);
+        /* With more ranks a later contribution may lie where the outcome goes. */
+        reduction_begin(&reduction, from[0], swap->size == 2 ? swap->out + at : NULL, now);
+        for (int peer = 1; peer < swap->size; peer++)
+            reduction_add(&reduction, from[peer]);
+        reduction_end(&reduction, swap->out + at, swap->size);
     }
 }
 

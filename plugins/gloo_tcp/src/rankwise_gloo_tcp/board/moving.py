@@ -11,6 +11,7 @@ import numpy as np
 from rankwise.backends import COMMON, IN_PLACE, Array, Deadline, Fingerprint, shared_word
 from rankwise_gloo_tcp.board.board import FETCHES, Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
+from rankwise_gloo_tcp.board.reducing import reduce_piece
 
 __alike_ = ["FETCHES", "Combine", "Move", "Route", "ToAll", "Unreadable"]
 
@@ -186,10 +187,8 @@ class Combine(Move):
             if not reads:
                 continue
             into = target[start : start + self.route.count]
-            op.merge(own[start : start + self.route.count], reads[0][: into.size], into)
-            for view in reads[1:]:
-                op.merge(into, view[: into.size], into)
-            op.average(into, board.size)
+            others = [view[: into.size] for view in reads]
+            reduce_piece(op, own[start : start + self.route.count], others, into, board.size)
 
 
 def _outcome(given: Any) -> tuple[Sequence[Array], tuple[Array, Array] | None]:

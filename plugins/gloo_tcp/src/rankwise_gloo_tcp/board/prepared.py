@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from rankwise.backends import Array, Call, ReduceOp, accumulation_dtype
+import numpy as np
+
+from rankwise.backends import Array, Call
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Barrier, BoardCall
 from rankwise_gloo_tcp.board.moving import Combine, Move, Route, ToAll
-from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot, one_shot_fits
+from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot, carried_dtype, one_shot_fits
 
 __all__ = ["PREPARE", "BoardKinds", "Kept", "Kind"]
 
@@ -50,7 +52,7 @@ class BoardKinds:
 
     def _broadcast(self, call: Call) -> Kind | None:
         array, root = call.array, call.root
-        if not self._fits(array, 1):
+        if not self._fits(array.dtype, 1):
             return None
         sends = [(0, array.size)] if self._rank == root else []
         takes = [] if self._rank == root else [(root, 0, array.size)]
@@ -58,30 +60,18 @@ class BoardKinds:
         given = _to_others if self._rank == root else _from_root
         return Kind(ToAll(call.fingerprint, route, [array.size]), given)
 
-    def _all_reduce(self, call: Call) -> Kind | None:
+    def _reduce(self, call: Call) -> Kind | None:
         array, op = call.array, call.reduce_op
         assert op is not None
-        if not self._fits(array, self._size, op):
+        if not self._fits(carried_dtype(array, op), self._size):
             return None
         kind = OneShot if one_shot_fits(array, op, self._board) else TwoShot
-        return Kind(kind(call.fingerprint, self._board, array, op), _array_and_op)
-
-    def _reduce(self, call: Call) -> Kind | None:
-        array, op, root = call.array, call.reduce_op, call.root
-        assert op is not None
-        if one_shot_fits(array, op, self._board):
-            return Kind(OneShot(call.fingerprint, self._board, array, op, root), _array_and_op)
-        if not (self._fits(array, 1) and op.is_plain_on(array.dtype)):
-            return None
-        at_root = self._rank == root
-        sends = [] if at_root else [(0, array.size)]
-        takes = [(peer, 0, array.size) for peer in self._others] if at_root else []
-        route = Route(self._board, array.dtype, 1, sends, takes)
-        return Kind(Combine(call.fingerprint, route, [array.size]), _at_root if at_root else _elsewhere)
+        root = call.root if call.op == "reduce" else -1
+        return Kind(kind(call.fingerprint, self._board, array, op, root), _array_and_op)
 
     def _all_gather(self, call: Call) -> Kind | None:
         array, sizes = call.array, _sizes(call.outs)
-        if not self._fits(array, 1):
+        if not self._fits(array.dtype, 1):
             return None
         takes = [(peer, 0, sizes[peer]) for peer in self._others]
         route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
@@ -89,7 +79,7 @@ class BoardKinds:
 
     def _gather(self, call: Call) -> Kind | None:
         array, root, sizes = call.array, call.root, _sizes(call.outs)
-        if not self._fits(array, 1):
+        if not self._fits(array.dtype, 1):
             return None
         at_root = self._rank == root
         sends = [] if at_root else [(0, array.size)]
@@ -99,7 +89,7 @@ class BoardKinds:
 
     def _scatter(self, call: Call) -> Kind | None:
         array, root, sizes = call.array, call.root, _sizes(call.ins)
-        if not self._fits(array, self._size):
+        if not self._fits(array.dtype, self._size):
             return None
         at_root = self._rank == root
         sends = [(peer, sizes[peer]) for peer in self._others] if sizes else []
@@ -110,7 +100,7 @@ class BoardKinds:
     def _reduce_scatter(self, call: Call) -> Kind | None:
         array, op, sizes = call.array, call.reduce_op, _sizes(call.ins)
         assert op is not None
-        if not (self._fits(array, self._size) and op.is_plain_on(array.dtype)):
+        if not self._fits(array.dtype, self._size) or op.factor is not None or not array.dtype.isnative:
             return None
         sends = [(peer, sizes[peer]) for peer in self._others]
         takes = [(peer, self._rank, array.size) for peer in self._others]
@@ -119,16 +109,15 @@ class BoardKinds:
 
     def _all_to_all(self, call: Call) -> Kind | None:
         sent, received, dtype = _sizes(call.ins), _sizes(call.outs), call.array.dtype
-        if not self._fits(call.array, self._size):
+        if not self._fits(dtype, self._size):
             return None
         sends = [(peer, sent[peer]) for peer in self._others]
         takes = [(peer, self._rank, received[peer]) for peer in self._others]
         route = Route(self._board, dtype, self._size, sends, takes, self._board.fetch_nbytes)
         return Kind(Move(call.fingerprint, route), self._theirs_for_theirs, self._own_out)
 
-    def _fits(self, array: Array, slots: int, op: ReduceOp | None = None) -> bool:
-        """Tell whether a slot has room for an element, in the dtype that it is reduced in."""
-        dtype = array.dtype if op is None else accumulation_dtype(op.name, array.dtype)
+    def _fits(self, dtype: np.dtype[Any], slots: int) -> bool:
+        """Tell whether a slot has room for an element."""
         return 0 < dtype.itemsize <= self._board.slot_nbytes(slots)
 
     # ------------------------------------------------------------------ what is given, and kept
@@ -162,7 +151,7 @@ class BoardKinds:
 #: What prepares each operation; one that is not here goes by messages.
 PREPARE: dict[str, Callable[[BoardKinds, Call], Kind | None]] = {
     "broadcast": BoardKinds._broadcast,
-    "all_reduce": BoardKinds._all_reduce,
+    "all_reduce": BoardKinds._reduce,
     "reduce": BoardKinds._reduce,
     "all_gather": BoardKinds._all_gather,
     "gather": BoardKinds._gather,
@@ -187,14 +176,6 @@ def _to_others(call: Call) -> Any:
 
 def _from_root(call: Call) -> Any:
     return [], [call.array]
-
-
-def _at_root(call: Call) -> Any:
-    return [], call.array, call.array, call.reduce_op
-
-
-def _elsewhere(call: Call) -> Any:
-    return [call.array], call.array, call.array, call.reduce_op
 
 
 def _sizes(arrays: Sequence[Array] | None) -> tuple[int, ...]:

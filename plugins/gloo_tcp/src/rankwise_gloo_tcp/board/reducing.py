@@ -1,8 +1,11 @@
-"""Reductions to all ranks of one machine, through the board."""
+"""Reductions to one or all ranks of one machine, through the board."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from rankwise.backends import (
     COMMON,
@@ -18,16 +21,40 @@ from rankwise.backends import (
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 
-__all__ = ["ONE_SHOT_NBYTES", "OneShot", "TwoShot", "one_shot_fits"]
+__all__ = ["ONE_SHOT_NBYTES", "OneShot", "TwoShot", "carried_dtype", "one_shot_fits", "reduce_piece"]
 
 #: Up to here everyone reads everything; the sum over all other ranks stays within a processor's cache.
 ONE_SHOT_NBYTES = 512 << 10
 
 
+def carried_dtype(array: Array, op: ReduceOp) -> np.dtype[Any]:
+    """Return the dtype in which contributions lie at the board: the arrays' own, unless they are scaled before."""
+    if op.factor is not None:
+        return accumulation_dtype(op.name, array.dtype)
+    native: np.dtype[Any] = array.dtype.newbyteorder("=")
+    return native
+
+
 def one_shot_fits(array: Array, op: ReduceOp, board: Board) -> bool:
     """Tell whether everyone can, and should, reduce the arrays of all ranks for itself."""
-    nbytes: int = array.size * accumulation_dtype(op.name, array.dtype).itemsize
+    nbytes: int = array.size * carried_dtype(array, op).itemsize
     return nbytes <= board.area_nbytes and nbytes * (board.size - 1) <= ONE_SHOT_NBYTES
+
+
+def reduce_piece(op: ReduceOp, first: Array, others: Iterable[Array], out: Array, size: int) -> None:
+    """Reduce pieces of contributions into another, which may be the first of them."""
+    wide = accumulation_dtype(op.name, out.dtype)
+    if wide == out.dtype == first.dtype:
+        left = first
+        for other in others:
+            op.merge(left, other, out)
+            left = out
+        op.average(out, size)
+        return
+    total = first.astype(wide)
+    for other in others:
+        op.combine(total, other.astype(wide, copy=False))
+    op.finish(total, out, size)
 
 
 class OneShot(BoardCall):
@@ -35,11 +62,10 @@ class OneShot(BoardCall):
 
     def __init__(self, fingerprint: Fingerprint, board: Board, array: Array, op: ReduceOp, root: int = -1) -> None:
         super().__init__(fingerprint)
-        wide = accumulation_dtype(op.name, array.dtype)
-        nbytes = array.size * wide.itemsize
-        self.views = [[area[:nbytes].view(wide) for area in areas] for areas in board.areas()]
-        self.plain = wide == array.dtype and op.base is op
-        self.root = root
+        carried = carried_dtype(array, op)
+        nbytes = array.size * carried.itemsize
+        self.views = [[area[:nbytes].view(carried) for area in areas] for areas in board.areas()]
+        self.takes = root in (-1, board.rank)
         self._now: list[Array] = []
 
     def offer(self, board: Board, given: Any) -> None:
@@ -51,39 +77,31 @@ class OneShot(BoardCall):
             views[board.rank][...] = array if array.ndim == 1 else array.reshape(-1)
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
-        array, op = given
-        if self.root not in (-1, board.rank):
-            return
-        views = self._now
-        if self.plain:
-            total = array if array.ndim == 1 else array.reshape(-1)
-            op.merge(views[0], views[1], total)
-            for view in views[2:]:
-                op.merge(total, view, total)
-            return
-        total = views[0].copy()
-        for peer in range(1, board.size):
-            op.combine(total, views[peer])
-        op.finish(total, array, board.size)
+        if self.takes:
+            array, op = given
+            first, *others = self._now
+            reduce_piece(op, first, others, array if array.ndim == 1 else array.reshape(-1), board.size)
 
 
 class TwoShot(BoardCall):
-    """Block by block: each reduces its share of what all have written, and writes the result for all to read.
+    """Block by block: each reduces its share of what all have written, and writes the result for those that take it.
 
     One meeting a block is enough, as the shares of the next block are written while the results of this one are. The
     blocks are small enough to stay in the processors' caches on their way through the board, so that large arrays
     pass through main memory no more often than they must.
     """
 
-    def __init__(self, fingerprint: Fingerprint, board: Board, array: Array, op: ReduceOp) -> None:
+    def __init__(self, fingerprint: Fingerprint, board: Board, array: Array, op: ReduceOp, root: int = -1) -> None:
         super().__init__(fingerprint)
-        self.wide = wide = accumulation_dtype(op.name, array.dtype)
+        carried = carried_dtype(array, op)
         size, nbytes = board.size, board.slot_nbytes(board.size)
-        self.count = nbytes // wide.itemsize
+        self.count = nbytes // carried.itemsize
+        self.takes, self._for_all = root in (-1, board.rank), root == -1
         #: By parity, writer and slot: each writes its contribution to the share of rank j into its slot j,
         slots = [[[area[nbytes * j :][:nbytes] for j in range(size)] for area in areas] for areas in board.areas()]
-        self.shares = [[[s[: self.count * wide.itemsize].view(wide) for s in row] for row in rows] for rows in slots]
-        #: ... and the result of its own share, narrow again, into its own.
+        mine = self.count * carried.itemsize
+        self.shares = [[[s[:mine].view(carried) for s in row] for row in rows] for rows in slots]
+        #: ... and the result of its own share into its own.
         narrow = self.count * array.dtype.itemsize
         self.results = [[row[peer][:narrow].view(array.dtype) for peer, row in enumerate(rows)] for rows in slots]
         self._parity = 0
@@ -94,8 +112,7 @@ class TwoShot(BoardCall):
 
     def offer(self, board: Board, given: Any) -> None:
         array, op = given
-        plain = self.wide == array.dtype and op.factor is None
-        self._blocks = shared_blocks(array) if plain else None
+        self._blocks = shared_blocks(array) if self._for_all and op.is_plain_on(array.dtype) else None
         self._parity = board.flip()
         if self._blocks is None:
             self._write(board, flat(array), op, 0)
@@ -119,12 +136,9 @@ class TwoShot(BoardCall):
         own, others = arrays[board.rank], [arrays[(board.rank + k) % board.size] for k in range(1, board.size)]
         for start in range(0, own.size, self.count * board.size):
             share = self._share(own.size, start, board.rank, board.size)
-            mine = own[share]
+            reduce_piece(op, own[share], [other[share] for other in others], own[share], board.size)
             for other in others:
-                op.combine(mine, other[share])
-            op.average(mine, board.size)
-            for other in others:
-                other[share] = mine
+                other[share] = own[share]
 
     def _take_by_board(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         array, op = given
@@ -136,6 +150,8 @@ class TwoShot(BoardCall):
                 self._parity = board.flip()
                 self._write(board, whole, op, start + step)
             meet(deadline)
+            if not self.takes:
+                continue
             results = self.results[parity]
             for k in range(1, board.size):
                 peer = (board.rank + k) % board.size
@@ -155,14 +171,14 @@ class TwoShot(BoardCall):
             slots[peer][: piece.size] = piece if op.factor is None else op.accumulator(piece)
 
     def _reduce(self, board: Board, whole: Array, op: ReduceOp, start: int) -> None:
-        """Reduce this rank's share, in the array itself, and write it for the others."""
+        """Reduce this rank's share and write it; a rank that does not take the outcome keeps its array as it is."""
         mine = whole[self._share(whole.size, start, board.rank, board.size)]
-        plain = self.wide == whole.dtype and op.factor is None
-        total = mine if plain else op.accumulator(mine)
-        for k in range(1, board.size):
-            op.combine(total, self.shares[self._parity][(board.rank + k) % board.size][board.rank][: mine.size])
-        if plain:
-            op.average(mine, board.size)
-        else:
-            op.finish(total, mine, board.size)
-        self.results[self._parity][board.rank][: mine.size] = mine
+        result = self.results[self._parity][board.rank][: mine.size]
+        others = [
+            self.shares[self._parity][(board.rank + k) % board.size][board.rank][: mine.size]
+            for k in range(1, board.size)
+        ]
+        out = mine if self.takes else result
+        reduce_piece(op, mine if op.factor is None else op.accumulator(mine), others, out, board.size)
+        if out is not result:
+            result[...] = mine

@@ -83,7 +83,7 @@ MIXED: Table = MappingProxyType(
 _MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "one_shot": "through shared memory: each rank reads what all have written, and reduces it",
-        "two_shot": "through shared memory: each rank reduces its share of every block, then all read the results",
+        "two_shot": "through shared memory: each rank reduces its share of each block; results are read where wanted",
         "combine": "through shared memory: the ranks that get a result reduce what the others have written, in pieces",
         "board": "through shared memory: each rank writes what others want, in pieces, and reads what it wants",
         "fetch": "each rank copies out of the memory of the others, whose addresses it gets through shared memory",
@@ -198,10 +198,8 @@ def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:
     from rankwise_gloo_tcp.board.reducing import ONE_SHOT_NBYTES
 
     one_shot = Choice("one_shot", ONE_SHOT_NBYTES // (size - 1))
-    if op == "all_reduce":
+    if op in ("all_reduce", "reduce"):
         return (one_shot, Choice("two_shot"))
-    if op == "reduce":
-        return (one_shot, Choice("combine"))
     if op == "reduce_scatter":
         return (Choice("combine"),)
     parts = {"broadcast": 1, "all_gather": size, "all_to_all": size}.get(op)  # whose readers know the length too
