@@ -3,8 +3,8 @@
     python benchmarks/torch_dtypes.py [--ranks 2] [--only NAME] [--write docs/torch.md]
 
 Times are those of the processors, which other work of the machine changes little: the sum over all ranks, the median of
-turns that alternate. The table has the geometric mean and the least ratio of all sizes. The exit status is 1 if a cell costs
-more than over gloo.
+turns that alternate. The table has the geometric mean and the least ratio of all sizes. The exit status is 1 if a cell
+costs more than over gloo.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import ml_dtypes
@@ -33,6 +34,14 @@ def test_narrow_floats_are_added_and_multiplied_in_float32(name: str) -> None:
 def test_what_is_scaled_is_summed(name: str) -> None:
     assert made(name).base == (dist.ReduceOp.SUM if name in SCALED else made(name))
     assert pickle.loads(pickle.dumps(made(name))) == made(name)
+
+
+@pytest.mark.parametrize("name", REDUCE_OPS - {"PREMUL_SUM"})
+def test_there_is_one_object_of_each(name: str) -> None:
+    """The compiled parts know ops by their identity; an equal one would be left to Python."""
+    only = getattr(dist.ReduceOp, name)
+    for other in (made(name), copy.deepcopy(only), pickle.loads(pickle.dumps(only))):
+        assert other is only
 
 
 def test_what_is_no_reduce_op_is_refused() -> None:

@@ -101,6 +101,8 @@ class ReduceOp:
 
     __slots__ = ("factor", "name")
 
+    name: str
+    factor: Any
     SUM: ClassVar[ReduceOp]
     AVG: ClassVar[ReduceOp]
     PRODUCT: ClassVar[ReduceOp]
@@ -110,13 +112,18 @@ class ReduceOp:
     BOR: ClassVar[ReduceOp]
     BXOR: ClassVar[ReduceOp]
 
-    def __init__(self, name: str, factor: Any = None) -> None:
+    def __new__(cls, name: str, factor: Any = None) -> ReduceOp:
         if name not in REDUCE_OP_TABLE:
             raise ValueError(f"no such reduce op: {name!r} (there are {', '.join(REDUCE_OP_TABLE)})")
         if factor is not None and name != "PREMUL_SUM":
             raise ValueError(f"only PREMUL_SUM has a factor, not {name}")
-        self.name = name
-        self.factor = factor
+        # There is one object of each: the compiled parts know it by its identity.
+        only: ReduceOp | None = cls.__dict__.get(name) if name != "PREMUL_SUM" else None
+        if only is not None:
+            return only
+        made = super().__new__(cls)
+        made.name, made.factor = name, factor
+        return made
 
     @staticmethod
     def PREMUL_SUM(factor: Any) -> ReduceOp:
