@@ -6,8 +6,10 @@
    so a look at whether anybody has the lock takes its place; who lets the interpreter go takes the lock, or the seat. */
 #include "messages.h"
 #include "arguments.h"
+#include <poll.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 /* Long messages pass in pieces, so that the receiver reads while the sender writes; and no more than this at a time, so
    that they stay in the caches. */
@@ -16,10 +18,12 @@ enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
    time. Where each has its own, one that writes and one that reads are faster while these are near each other; from the
    second length on they are no faster even then. */
 enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 8 << 20, READ_AT_ONCE_NBYTES = 4 << 20 };
-/* How much is received before Python hears of it, which gives credit for it. */
-enum { TOLD_NBYTES = 256 << 10 };
+/* Which part of its window is received from a peer before it gets credit for it. */
+enum { CREDITED_PARTS = 4 };
 /* After so long somebody else must have a say. */
 static const int64_t LOOK_NS = 5000000;
+/* For how long a receive sleeps before Python goes on; a time-out begins to count there. */
+enum { DOZE_MS = 4 };
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -158,9 +162,15 @@ static void messages_spend(const Messages *messages, const Letter *letter)
 bool messages_count(Messages *messages, Way *way, uint64_t nbytes)
 {
     way->due += nbytes + messages->message_nbytes;
-    if (way->due < TOLD_NBYTES)
+    if (way->due < messages->window_nbytes / CREDITED_PARTS)
         return true;
-    uint64_t due = way->due - messages->message_nbytes;
+    if (messages_may_send(messages, way) && rings_write(way->rings, (Frame){.first = CREDIT, .length = way->due}, NULL, 0)) {
+        rings_wake(way->rings);
+        way->due = 0;
+        return true;
+    }
+    PyErr_Clear();
+    uint64_t due = way->due - messages->message_nbytes; /* Python counts this beside the bytes */
     way->due = 0;
     PyObject *told = PyObject_CallFunction(messages->taken, "iK", (int)(way - messages->ways), (unsigned long long)due);
     Py_XDECREF(told);
@@ -700,6 +710,76 @@ static bool messages_use(const Letter *letter, void (*begin_or_end)(Rings *))
     return there;
 }
 
+/* Whether nothing waits for room: whoever makes it rings too, but there may be some already. */
+static bool messages_all_idle(const Letter *all)
+{
+    for (const Way *way = all->first; way < all->end; way++)
+        if (way->rings != NULL && (way->rings->out == NULL || !messages_is_idle(way)))
+            return false;
+    return true;
+}
+
+/* Where this rank tells those that write to it that it sleeps. */
+static Word *messages_asleep(const Messages *messages, const Letter *letter)
+{
+    const Way *way = letter->first;
+    while (way->rings == NULL)
+        way++;
+    return (Word *)(uintptr_t)((unsigned char *)way->rings->memory.buf + messages->asleep);
+}
+
+/* Sleep until anything comes by any way, or there is anything else to do for the engine, but not for long. */
+static void messages_doze(const Messages *messages, Letter *all, Word *asleep)
+{
+    struct pollfd watched = {.fd = messages->descriptor, .events = POLLIN};
+    unsigned char rung[64];
+    atomic_store_explicit(asleep, 1, memory_order_relaxed);
+    /* Either a peer, which looks there once it has written, sees that this rank sleeps, or this rank sees what it wrote. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!messages_any_news(all) && poll(&watched, 1, DOZE_MS) > 0) {
+        ssize_t heard = read(messages->bell, rung, sizeof rung); /* nothing if something else has woken it */
+        (void)heard;
+    }
+    atomic_store_explicit(asleep, 0, memory_order_relaxed);
+}
+
+/* Handle signals now: else their handlers would run within what gives the seat back. An interrupt has ended a wait alone. */
+static bool messages_undisturbed(const Messages *messages)
+{
+    if (PyErr_CheckSignals() == 0)
+        return true;
+    PyObject *error = arguments_raised();
+    messages_raise_again(error, PyObject_CallOneArg(messages->only_waited, error));
+    return false;
+}
+
+/* Look, and sleep if that is in vain, with the seat. The thread that takes in what comes for idle engines may be asleep
+   already; then it is Python that wakes it. */
+static bool messages_look_seated(Messages *messages, Letter *letter)
+{
+    Letter all = *letter;
+    all.first = messages->ways;
+    all.end = messages->ways + messages->size;
+    Word *asleep = messages->descriptor >= 0 && messages_all_idle(&all) ? messages_asleep(messages, letter) : NULL;
+    int64_t slept_ns = 0;
+    bool come;
+    messages_use(&all, rings_enter);
+    Py_BEGIN_ALLOW_THREADS
+    come = patience_look(&messages->patience, messages_any_news, letter, false);
+    if (!come && asleep != NULL && atomic_load_explicit(asleep, memory_order_relaxed) == 0) {
+        int64_t began_ns = native_monotonic_ns();
+        messages_doze(messages, &all, asleep);
+        slept_ns = native_monotonic_ns() - began_ns;
+        come = messages_any_news(letter);
+    }
+    Py_END_ALLOW_THREADS
+    bool there = messages_use(&all, rings_leave);
+    messages->patience.waited_ns += slept_ns;
+    if (come && slept_ns > 0)
+        patience_learn(&messages->patience, slept_ns);
+    return messages_undisturbed(messages) && there && come;
+}
+
 bool messages_look(Messages *messages, Letter *letter, bool *seated)
 {
     for (int n = 0; n < BRIEF; n++) {
@@ -709,12 +789,7 @@ bool messages_look(Messages *messages, Letter *letter, bool *seated)
     }
     messages_sit_down(messages);
     *seated = true;
-    bool come;
-    messages_use(letter, rings_enter);
-    Py_BEGIN_ALLOW_THREADS
-    come = patience_look(&messages->patience, messages_any_news, letter, false);
-    Py_END_ALLOW_THREADS
-    return messages_use(letter, rings_leave) && come;
+    return messages_look_seated(messages, letter);
 }
 
 /* Receive a message that is not here. Who waits for anyone does not say so: each that reads it might wait until its message

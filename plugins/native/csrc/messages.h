@@ -37,7 +37,7 @@ typedef struct {
     /* ... and what is left to Python. */
     PyObject *mark, *settle, *stand_up, *met;
     PyObject *register_offer, *offer, *ask_for, *answer, *copied;
-    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken;
+    PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken, *only_waited;
     int size;
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
@@ -47,6 +47,10 @@ typedef struct {
     bool all_near; /* ... and whether all others have rings */
     int latest;    /* by whose the last message from anyone came */
     bool in_vain;  /* whether the last look for a posted receive's message was */
+    /* What can be read when anything is to be done for the engine, and what the peers write to if this rank sleeps; and where
+       it says that it does, in the memory of all ways. */
+    int descriptor, bell;
+    size_t asleep;
 } Messages;
 
 /* One message. */
@@ -81,7 +85,8 @@ bool messages_has_frame(Messages *messages, const Way *way, Frame *frame);
 void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns);
 /* Count what was received by a way; Python gives credit for it. */
 bool messages_count(Messages *messages, Way *way, uint64_t nbytes);
-/* Look for something that comes; with the seat if that has taken more than a moment. */
+/* Look for something that comes, and sleep a while if that was in vain; with the seat if it has taken more than a moment.
+   An exception may be set, and nothing has come then. */
 bool messages_look(Messages *messages, Letter *letter, bool *seated);
 /* Leave the seat, whatever has come of it. */
 bool messages_stand_up(Messages *messages);

@@ -33,6 +33,7 @@ static const Hook hooks[] = {
     {"receive", AT(receive)},
     {"claim", AT(claim)},
     {"taken", AT(taken)},
+    {"only_waited", AT(only_waited)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
@@ -153,7 +154,7 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
 {
     PyObject *trail, *peers, *asked;
     int may_spin;
-    unsigned long long most_tag, raw, window_nbytes, message_nbytes;
+    unsigned long long most_tag, raw, window_nbytes, message_nbytes, descriptor, bell, asleep;
     if (!PyArg_ParseTuple(args, "O!O!Op", &TrailType, &trail, &PyList_Type, &peers, &asked, &may_spin))
         return NULL;
     Messages *messages = (Messages *)type->tp_alloc(type, 0);
@@ -163,6 +164,8 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
     messages->patience = patience_new(may_spin);
     if (!messages_take_number(asked, "most_tag", &most_tag) || !messages_take_number(asked, "raw", &raw) ||
         !messages_take_number(asked, "window_nbytes", &window_nbytes) || !messages_take_number(asked, "message_nbytes", &message_nbytes) ||
+        !messages_take_number(asked, "descriptor", &descriptor) || !messages_take_number(asked, "bell", &bell) ||
+        !messages_take_number(asked, "asleep", &asleep) ||
         !hooks_take(messages, asked, hooks, HOOKS) || !messages_are_sound(messages) || !messages_take_ways(messages, peers)) {
         Py_DECREF(messages);
         return NULL;
@@ -171,6 +174,9 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
     messages->raw = (unsigned)raw;
     messages->window_nbytes = window_nbytes;
     messages->message_nbytes = message_nbytes;
+    messages->descriptor = (int)descriptor;
+    messages->bell = (int)bell;
+    messages->asleep = (size_t)asleep;
     return (PyObject *)messages;
 }
 

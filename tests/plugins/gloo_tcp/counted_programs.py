@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from time import monotonic
 from types import FrameType
 from typing import Any
 
@@ -164,3 +165,55 @@ def posted(most: int, nbytes: int) -> dict[str, int]:
             found.append(once(receive) - 1)
     end()
     return {"irecv": min(found)} if rank and min(found) > most else {}
+
+
+def late(most: int, posted: bool) -> list[int]:
+    """Return what is over a limit, of receives whose message leaves only once they sleep."""
+    begin(60.0)
+    comm = dist.group.WORLD.communicators()[0]  # type: ignore[union-attr]
+    rank, array, found = dist.get_rank(), np.zeros(8, np.uint8), []
+    asleep = comm.strategy.board.place(1).asleep // 8
+    words = comm.strategy.board.sleep()._words
+
+    def receive() -> None:
+        if posted:
+            dist.irecv(array, 0).wait()  # type: ignore[union-attr]
+        else:
+            dist.recv(array, 0)
+
+    for turn in range(30):
+        dist.barrier()
+        if rank == 1:
+            found.append(once(receive) - 1)
+            assert array[0] == turn
+        else:
+            array[0] = turn
+            until = monotonic() + 1.0
+            while not words[asleep] and monotonic() < until:
+                pass
+            dist.send(array, 1)
+    end()
+    # Some sleep for so long that Python goes on.
+    return [] if rank == 0 or sorted(found)[len(found) // 3] <= most else found
+
+
+def credited(count: int, nbytes: int) -> set[str]:
+    """Return what compiled code asks of Python for want of credit, or to give some, while messages go in turns."""
+    begin(60.0)
+    rank, array, seen = dist.get_rank(), np.zeros(nbytes, np.uint8), set[str]()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    for _ in range(count):
+        if rank == 0:
+            dist.send(array, 1)
+            dist.recv(array, 1)
+        else:
+            dist.recv(array, 0)
+            dist.send(array, 0)
+    sys.setprofile(None)
+    end()
+    return seen & {"taken", "register_offer"}

@@ -45,6 +45,20 @@ def test_receives_that_are_posted_are_short_in_memory(nbytes: int) -> None:
     assert run_ranks(counted_programs.posted, 2, 13, nbytes, env=env, timeout=PATIENCE_S) == [{}, {}]
 
 
+@pytest.mark.parametrize("posted", [False, True], ids=["recv", "irecv"])
+def test_a_rank_that_sleeps_for_a_message_is_woken_without_python(posted: bool) -> None:
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}
+    assert run_ranks(counted_programs.late, 2, 13 if posted else 4, posted, env=env, timeout=PATIENCE_S) == [[], []]
+
+
+def test_credit_is_given_without_python() -> None:
+    """Some 12 MiB go each way, three times what may travel without any."""
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}
+    assert run_ranks(counted_programs.credited, 2, 800, 16 << 10, env=env, timeout=PATIENCE_S) == [set(), set()]
+
+
 @pytest.mark.parametrize("layout", TRANSPORTS)
 def test_asynchronous_calls_are_short_without_them(layout: str) -> None:
     env = {"RANKWISE_GLOO_TRANSPORT": TRANSPORTS[layout], "RANKWISE_NATIVE": "off"}

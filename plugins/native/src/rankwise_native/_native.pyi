@@ -220,6 +220,10 @@ class MessageHooks(Protocol):
     raw: int
     window_nbytes: int
     message_nbytes: int
+    # What tells that there is anything to do, what wakes this rank, and where in the memory of the rings it says that it sleeps.
+    descriptor: int
+    bell: int
+    asleep: int
 
     # Of the locks, and what has been left to be done without the engine's.
     lock: Any
@@ -240,6 +244,7 @@ class MessageHooks(Protocol):
     def claim(self, array: Any, source: int | None, tag: int, dtype: int, /) -> tuple[int, int] | None: ...
     def taken(self, source: int, nbytes: int, /) -> None: ...
     def met(self, request: Any, /) -> None: ...
+    def only_waited(self, error: BaseException, /) -> None: ...
 
 class Messages:
     def __init__(self, trail: Trail, peers: Sequence[MessagePeer], hooks: MessageHooks, may_spin: bool, /) -> None: ...

@@ -10,7 +10,7 @@ import threading
 from time import monotonic
 from typing import cast
 
-from rankwise.backends import MAX_TAG, RAW, Array, as_bytes
+from rankwise.backends import MAX_TAG, RAW, Array, as_bytes, only_waited
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
@@ -188,13 +188,14 @@ class MessageHooks(EngineHooks):
     `rankwise_native._native.MessageHooks` says which of it.
     """
 
-    __slots__ = ("numbers", "offered")
+    __slots__ = ("asleep", "bell", "descriptor", "numbers", "offered")
 
-    raw, request_type = RAW, Request
+    raw, request_type, only_waited = RAW, Request, staticmethod(only_waited)
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.numbers, self.offered = self._dispatcher.inbox.matching.numbers, self._dispatcher.outbox.offered
+        self.descriptor, self.bell, self.asleep = engine.loop.fileno(), engine.loop.bell_read, engine.peers.sleep_at
 
     def met(self, request: Request) -> None:
         """End a receive that compiled code has posted and whose message it has taken in."""

@@ -22,17 +22,18 @@ class Loop:
         looking: Whether somebody looks for more without sleeping.
         helped: Whether the engine's own thread sleeps here, which gives way to callers when it is woken.
         bell: The descriptor that wakes the sleeper when something is written to it.
+        bell_read: The one from which that is read.
     """
 
-    __slots__ = ("_handlers", "_poller", "_wake_read", "bell", "helped", "looking", "moved_nbytes")
+    __slots__ = ("_handlers", "_poller", "bell", "bell_read", "helped", "looking", "moved_nbytes")
 
     def __init__(self) -> None:
         self.moved_nbytes = 0
         self.looking = self.helped = False
         self._poller = make_poller()
         self._handlers: dict[int, tuple[int, Handler]] = {}
-        self._wake_read, self.bell = _pipe()
-        self.add(self._wake_read, READ, self._woken)
+        self.bell_read, self.bell = _pipe()
+        self.add(self.bell_read, READ, self._woken)
 
     def add(self, fd: int, mask: int, handler: Handler) -> None:
         """Call `handler` when a descriptor is ready."""
@@ -88,13 +89,13 @@ class Loop:
     def close(self) -> None:
         """Give the descriptors back, and forget the handlers, which hold the engine."""
         self._poller.close()
-        for descriptor in {self._wake_read, self.bell}:
+        for descriptor in {self.bell_read, self.bell}:
             os.close(descriptor)
         self._handlers.clear()
 
     def _woken(self, event: int) -> None:
         with suppress(BlockingIOError):
-            os.read(self._wake_read, 512)
+            os.read(self.bell_read, 512)
 
 
 def _pipe() -> tuple[int, int]:

@@ -92,6 +92,11 @@ class Peers:
         for pipe in pipes:
             self.all[pipe.peer].connection = pipe
 
+    @property
+    def sleep_at(self) -> int:
+        """Where in the memory that peers share with this rank it says that it sleeps, in bytes; 0 where there is none."""
+        return 0 if self._sleep is None else self._sleep.place
+
     def dispatch(
         self,
         to: int,

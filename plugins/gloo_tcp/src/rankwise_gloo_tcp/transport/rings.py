@@ -119,6 +119,11 @@ class Sleep:
         self._words, self._at, self.bell = words, at, bell
         self._descriptor = -1
 
+    @property
+    def place(self) -> int:
+        """Where the word is, in bytes."""
+        return 8 * self._at
+
     def begin(self) -> None:
         """Say that this rank is about to sleep; whatever is written from now on wakes it."""
         self._words[self._at] = 1
