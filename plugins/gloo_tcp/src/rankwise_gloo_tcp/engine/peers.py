@@ -94,7 +94,7 @@ class Peers:
 
     @property
     def sleep_at(self) -> int:
-        """Where in the memory that peers share with this rank it says that it sleeps, in bytes; 0 where there is none."""
+        """Where in the memory shared with peers this rank says that it sleeps, in bytes; 0 where there is none."""
         return 0 if self._sleep is None else self._sleep.place
 
     def dispatch(
