@@ -220,7 +220,8 @@ class MessageHooks(Protocol):
     raw: int
     window_nbytes: int
     message_nbytes: int
-    # What tells that there is anything to do, what wakes this rank, and where in the rings' memory it says that it sleeps.
+    # What tells that there is anything to do, what wakes this rank, and where in the rings' memory it says that it
+    # sleeps.
     descriptor: int
     bell: int
     asleep: int
