@@ -32,7 +32,7 @@ class Team:
         dist.init_process_group(meeting.backend, timeout=meeting.timeout_s, enable_reconfigure=True, **place)
         store.set(f"handle of {rank}", dist.get_reconfigure_handle())
         self.handles = [store.get(f"handle of {each}").decode() for each in range(meeting.size)]
-        self.rank, self.group = rank, dist.group.WORLD
+        self.rank, self.group, self._store = rank, dist.group.WORLD, store
 
     def become(self, uuid: str, *ranks: int) -> None:
         """Make the group one of some ranks, in this order, and use it."""
@@ -50,6 +50,12 @@ class Team:
         found = [numbers(-1) for _ in range(dist.get_world_size())]
         dist.all_gather(found, numbers(self.rank))
         return [int(to_host(each)[0]) for each in found]
+
+    def await_all(self, point: str) -> None:
+        """Wait until all have come to a point, by other means than their group."""
+        self._store.set(f"{point}: {self.rank}", b"")
+        for each in range(len(self.handles)):
+            self._store.get(f"{point}: {each}")
 
     def fails(self, kind: type[DistError], uuid: str, *ranks: int, timeout_s: float | None = None) -> DistError:
         """Return why an attempt fails."""
@@ -167,6 +173,7 @@ def test_a_group_that_was_aborted_is_made_anew(kit: Kit) -> None:
 def aborted(meeting: JoinPlan, rank: int) -> None:
     team = Team(meeting, rank, "aborted")
     team.become("before", 0, 1, 2)
+    team.await_all("used")  # else others may be in a call yet
     if rank == 0:
         dist.abort_process_group()
     error_of(DistError, settled, dist.all_reduce, numbers(1))
