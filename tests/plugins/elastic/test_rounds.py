@@ -93,7 +93,6 @@ PARTED_LARGE = [
     ("abc", "", "ca cb", Budget(parts=1), Wishes(first=3)),
     ("ab", "", "ab ba", Budget(parts=2, heals=1, deaths=1), Wishes(first=2)),
     ("ab", "", "ab", Budget(parts=1, heals=1, suspicions=1, retries=1), Wishes(first=2)),
-    ("abc", "", "ac ca bc cb", Budget(parts=1, heals=1), Wishes(first=3)),
     ("abc", "", "ba cb", Budget(parts=1, heals=1), Wishes(first=3)),
     ("ab", "c", "ac bc", Budget(parts=1, heals=1), Wishes(first=2)),
     ("ab", "c", "ab", Budget(parts=1), Wishes(first=2, least=2)),
@@ -128,7 +127,7 @@ def test_a_network_that_parts_leaves_one_world(
 @pytest.mark.skipif(not os.environ.get("RANKWISE_TEST_LARGE"), reason="takes minutes; set RANKWISE_TEST_LARGE=1")
 @pytest.mark.parametrize(("names", "unborn", "trouble", "budget", "wishes"), PARTED_LARGE, ids=str)
 def test_so_does_one_of_more(names: str, unborn: str, trouble: str, budget: Budget, wishes: Wishes) -> None:
-    assert explore(began(names, unborn, budget, trouble), wishes, epochs=4, every=25, most=10**7) > 10_000
+    assert explore(began(names, unborn, budget, trouble), wishes, every=25, most=10**7) > 10_000
 
 
 @pytest.mark.parametrize("seed", range(8))
