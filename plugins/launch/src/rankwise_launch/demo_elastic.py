@@ -21,8 +21,8 @@ import rankwise as dist
 COUNT = 100_000
 #: Who is killed, one after the other, and after how many steps of an epoch.
 VICTIMS, STEPS = (2, 1), 30
-#: The launcher has a rank wait before it starts again that was killed sooner after its start.
-LIVES_S = 1.0
+#: How long they live at least: whom the launcher sees fail within a second of its start, imports included, has to wait.
+LIVES_S = 0.75
 
 
 class Play:
