@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -68,6 +68,14 @@ class Member:
             if wanted(word):
                 return word
 
+    def last_epoch(self) -> int:
+        """Return the last epoch that it has begun, as far as it has said so; 0 if none."""
+        with suppress(Empty):
+            while (word := self._words.get_nowait()) is not None:
+                self.said.append(word)
+            self._words.put(None)
+        return next((word["summed_in"] for word in reversed(self.said) if "summed_in" in word), 0)
+
     def hear_all(self) -> None:
         """Take in what it has said before it ended."""
         while (word := self._words.get(timeout=PATIENCE_S)) is not None:
@@ -113,10 +121,18 @@ class Company:
         size: How many processes there are at first.
         url: Where they meet; a `TCPStore` of this process if empty.
         command: What makes a command of one that runs on a host, given its number; None where there is but one.
+        hosts: The hosts on which the first processes are, in turn.
         **terms: What the program goes by, see there.
     """
 
-    def __init__(self, size: int, url: str = "", command: Callable[..., list[str]] | None = None, **terms: Any) -> None:
+    def __init__(
+        self,
+        size: int,
+        url: str = "",
+        command: Callable[..., list[str]] | None = None,
+        hosts: Sequence[int] = (0, 1),
+        **terms: Any,
+    ) -> None:
         self._store: dist.Store | None = None
         if not url:
             store = self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=PATIENCE_S))
@@ -126,7 +142,7 @@ class Company:
         self._size, self._command = size, command
         self._terms = {"url": url, "finish": str(self._finish), **terms}
         self.all: list[Member] = []
-        self.members = [self.start(rank, host=rank % 2) for rank in range(size)]
+        self.members = [self.start(rank, host=hosts[rank % len(hosts)]) for rank in range(size)]
 
     def start(self, rank: int = -1, host: int = 0, **terms: Any) -> Member:
         """Start a process."""

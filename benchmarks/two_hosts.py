@@ -103,6 +103,18 @@ class Hosts:
         """Let a host that was cut off reach the others again."""
         _do(*self.command(host, "ip", "link", "set", "eth0", "up"))
 
+    def sever(self, here: int, there: int) -> None:
+        """Have whatever one host sends to another be lost, without a word; the other direction is left as it is.
+
+        It must be one of more than two hosts, all of which hear what goes to a machine that nobody is.
+        """
+        nobody = ["lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent"]
+        _do("ip", "-n", self.names[here], "neigh", "replace", self.addresses[there], *nobody)
+
+    def mend(self, here: int, there: int) -> None:
+        """Have what one host sends to another arrive again."""
+        _do("ip", "-n", self.names[here], "neigh", "del", self.addresses[there], "dev", "eth0")
+
     def tell_middle(self, word: str) -> None:
         """Tell the program in the middle what to do from now on, and wait until it has heard."""
         assert self._relay is not None

@@ -35,6 +35,7 @@ COLUMNS = 100
 COMMANDS = {
     "demo.txt": "demo -n 4",
     "demo.svg": "demo -n 4",
+    "demo-elastic.txt": "demo --elastic",
     "backends.txt": "backends",
     "doctor.txt": "doctor",
     "bench.txt": "bench -n 2 --ops all_reduce,broadcast --sizes 1KiB:16MiB:16",
@@ -196,6 +197,7 @@ FORMS: dict[str, Callable[[str], list[str]]] = {
     "backends.txt": cells,
     "explain.txt": str.splitlines,
     "demo.svg": drawn_words,
+    "demo-elastic.txt": lambda text: sorted({*words(text)}),  # two processes write, and newcomers may come together
 }
 
 

@@ -44,6 +44,8 @@ def said(capsys, *arguments):
         (["top", "tcp://host:99999"], "is no address of a job; it must read like tcp://HOST:PORT"),
         (["top", "tcp://host:port"], "is no address of a job; it must read like tcp://HOST:PORT"),
         (["demo", "--completely-else"], "unrecognized arguments: --completely-else"),
+        (["demo", "--elastic", "--steps", "9"], "--elastic goes with no --steps"),
+        (["demo", "--elastic", "--backend", "mpi"], "with no --backend but gloo"),
         (["bench", "--ops", "all_redcue"], "cannot measure 'all_redcue'"),
         (["bench", "--sizes", "8:4:1"], "a factor of 2 or more"),
         (["bench", "--sizes", "lots"], "'lots' is not a number of bytes"),

@@ -1,7 +1,8 @@
 """A job whose processes step through the protocol of `rankwise_elastic.rounds` in any order, die, pause and join.
 
 A state is a value, so that all states within reach may be visited. Making a group is one attempt for each epoch: it is
-made once all members have come, or has failed as somebody has noticed that one is gone.
+made once all members have come, or has failed as somebody has noticed that one is gone. If a member doubts the network,
+each then says whom it does not hear, and the attempt has failed if that is anybody.
 """
 
 from __future__ import annotations
@@ -9,9 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rankwise_elastic.rounds import Agreed, Seeker, Seen, Wishes
+from rankwise_elastic.rounds import Arrival, Seeker, Seen, Wishes
 
-__all__ = ["Board", "Budget", "Job", "Process", "began", "settled", "successors", "violations"]
+__all__ = ["Board", "Budget", "Job", "Process", "Stand", "began", "healed", "settled", "successors", "violations"]
+
+NOBODY: frozenset[str] = frozenset()
+
+
+class Stand(NamedTuple):
+    """Where a seeker stands: its attributes."""
+
+    epoch: int = 1
+    is_to_arrive: bool = False
+    has_arrived: bool = False
+    choice: tuple[str, ...] = ()
+    doubts: bool = False
+    missed: frozenset[str] = NOBODY
+    apart_from: frozenset[str] = NOBODY
 
 
 class Process(NamedTuple):
@@ -19,24 +34,39 @@ class Process(NamedTuple):
 
     Attributes:
         mode: "unborn", "seeking", "meeting", "in", or "dead".
-        last: The epoch that it was in last, or that it is in.
-        seeker: Where its seeker stands: its epoch, whether it is about to arrive, whether it has, and what it is about
-            to decide.
+        last: The epoch that it was in last or tried to make, or that it is in.
+        seeker: Where its seeker stands.
+        stood: The last epoch that began with it.
+        doubters: Who doubts the network among those with whom it makes a group.
         is_suspected: Whether the others take it for gone, as it has been silent for long.
     """
 
     mode: str = "unborn"
     last: int = 0
-    seeker: tuple[int, bool, bool, tuple[str, ...]] = (1, False, False, ())
+    seeker: Stand = Stand()
+    stood: int = 0
+    doubters: frozenset[str] = NOBODY
     is_suspected: bool = False
 
 
 class Budget(NamedTuple):
-    """How often what may still happen: deaths, false suspicions, and attempts that end well for some only."""
+    """How often what may still happen.
+
+    Attributes:
+        deaths: A process dies.
+        suspicions: One is falsely taken for gone.
+        hiccups: An attempt ends well for some only.
+        parts: The network parts, as the job says.
+        heals: It becomes whole.
+        retries: One that held back arrives although it is not heard yet.
+    """
 
     deaths: int = 0
     suspicions: int = 0
     hiccups: int = 0
+    parts: int = 0
+    heals: int = 0
+    retries: int = 0
 
 
 #: Nothing more goes wrong.
@@ -44,14 +74,23 @@ NOTHING = Budget()
 
 
 class Job(NamedTuple):
-    """All there is: processes by name, what the store says of each epoch, and the attempts to make its group."""
+    """All there is: processes by name, what the store says of each epoch, and the attempts to make its group.
+
+    Attributes:
+        heard: Who has tried the network in each attempt, with whom it has missed.
+        down: Between whom nothing goes now: from the first to the second of each pair.
+        trouble: What `down` is when the network parts.
+    """
 
     processes: tuple[tuple[str, Process], ...]
-    arrived: tuple[tuple[str, ...], ...] = ()
+    arrived: tuple[tuple[Arrival, ...], ...] = ()
     decided: tuple[tuple[str, ...] | None, ...] = ()
     came: tuple[frozenset[str], ...] = ()
     outcome: tuple[str, ...] = ()
+    heard: tuple[frozenset[tuple[str, frozenset[str]]], ...] = ()
     budget: Budget = NOTHING
+    down: frozenset[str] = NOBODY
+    trouble: frozenset[str] = NOBODY
 
 
 class Board:
@@ -63,8 +102,8 @@ class Board:
     def look(self, epoch: int) -> Seen:
         return Seen(self.decided.get(epoch), self.arrived.get(epoch, ()), self.decided.get(epoch - 1) or ())
 
-    def arrive(self, epoch: int, process: str) -> None:
-        self.arrived[epoch] = (*self.arrived.get(epoch, ()), process)
+    def arrive(self, epoch: int, arrival: Arrival) -> None:
+        self.arrived[epoch] = (*self.arrived.get(epoch, ()), arrival)
 
     def decide(self, epoch: int, members: tuple[str, ...]) -> None:
         if self.decided.get(epoch) is None:
@@ -79,35 +118,46 @@ class Board:
             decided=tuple(self.decided.get(epoch) for epoch in epochs),
             came=job.came + (frozenset(),) * (count - len(job.came)),
             outcome=job.outcome + ("",) * (count - len(job.outcome)),
+            heard=job.heard + (frozenset(),) * (count - len(job.heard)),
         )
 
 
-def began(names: str, unborn: str = "", budget: Budget = NOTHING) -> Job:
-    """Return a job at its beginning: each letter is a process."""
+def began(names: str, unborn: str = "", budget: Budget = NOTHING, trouble: str = "") -> Job:
+    """Return a job at its beginning: each letter is a process, and each word of `trouble` a link that may go down."""
     born = [(name, Process("seeking")) for name in names]
-    return Job(tuple(born + [(name, Process()) for name in unborn]), budget=budget)
+    links = frozenset(trouble.split())
+    return Job(tuple(born + [(name, Process()) for name in unborn]), budget=budget, trouble=links)
 
 
-def successors(job: Job, wishes: Wishes) -> Iterator[tuple[str, Job]]:
+def successors(job: Job, wishes: Wishes, may_hurry: bool = True) -> Iterator[tuple[str, Job]]:
     """Yield all that may happen next, with a word for it."""
+    if job.budget.parts and job.down != job.trouble:
+        yield "the network parts", _spend(job, "parts")._replace(down=job.trouble)
+    if job.budget.heals and job.down:
+        yield "the network is whole", _spend(job, "heals")._replace(down=NOBODY)
     for name, process in job.processes:
-        if process.mode == "unborn":
-            latest = max((epoch for epoch, how in enumerate(job.outcome, 1) if how == "made"), default=0)
-            yield f"{name} is born", _with(job, name, _seeking(process, latest))
-        elif process.mode == "seeking":
-            for is_patient in (True, False):
-                yield f"{name} steps{'' if is_patient else ' in haste'}", _step(job, name, process, wishes, is_patient)
-        elif process.mode == "meeting":
-            yield from _meeting(job, name, process)
-        elif process.mode == "in" and _has_reason(job, process, wishes):
-            yield f"{name} regroups", _with(job, name, _seeking(process, process.last))
+        yield from _of_one(job, name, process, wishes, may_hurry)
         if process.mode not in ("unborn", "dead"):
             if job.budget.deaths:
-                spent = job._replace(budget=job.budget._replace(deaths=job.budget.deaths - 1))
-                yield f"{name} dies", _with(spent, name, process._replace(mode="dead"))
+                yield f"{name} dies", _with(_spend(job, "deaths"), name, process._replace(mode="dead"))
             if job.budget.suspicions and not process.is_suspected:
-                spent = job._replace(budget=job.budget._replace(suspicions=job.budget.suspicions - 1))
-                yield f"{name} falls silent", _with(spent, name, process._replace(is_suspected=True))
+                silent = process._replace(is_suspected=True)
+                yield f"{name} falls silent", _with(_spend(job, "suspicions"), name, silent)
+
+
+def _of_one(job: Job, name: str, process: Process, wishes: Wishes, may_hurry: bool) -> Iterator[tuple[str, Job]]:
+    if process.mode == "unborn":
+        latest = max((epoch for epoch, how in enumerate(job.outcome, 1) if how == "made"), default=0)
+        yield f"{name} is born", _with(job, name, _seeking(process, latest, doubts=latest > 0))
+    elif process.mode == "seeking":
+        for is_patient in (True, False)[: 1 + may_hurry]:
+            yield f"{name} steps{'' if is_patient else ' in haste'}", _step(job, name, process, wishes, is_patient)
+        if job.budget.retries and _holds_back(job, name, process):
+            yield f"{name} tries again", _step(_spend(job, "retries"), name, process, wishes, True, is_bold=True)
+    elif process.mode == "meeting":
+        yield from _meeting(job, name, process)
+    elif process.mode == "in" and _has_reason(job, process, wishes):
+        yield f"{name} regroups", _with(job, name, _seeking(process, process.last, _is_parted(job, process)))
 
 
 def violations(job: Job, wishes: Wishes) -> Iterator[str]:
@@ -117,7 +167,7 @@ def violations(job: Job, wishes: Wishes) -> Iterator[str]:
             continue
         if len(set(members)) != len(members) or not wishes.least <= len(members) <= (wishes.most or len(members)):
             yield f"epoch {epoch} has the members {members}"
-        if not set(members) <= set(job.arrived[epoch - 1]):
+        if not set(members) <= {each.process for each in job.arrived[epoch - 1]}:
             yield f"epoch {epoch} has members that never came: {members}"
         before = (job.decided[epoch - 2] if epoch > 1 else None) or ()
         kept = [name for name in before if name in members]
@@ -149,6 +199,11 @@ def settled(job: Job, wishes: Wishes) -> Job:
     raise AssertionError(f"it never comes to rest: {job}")
 
 
+def healed(job: Job) -> Job:
+    """Return the job once its network is whole."""
+    return job._replace(down=NOBODY)
+
+
 # ---------------------------------------------------------------------- what one process does
 
 
@@ -159,49 +214,79 @@ def _turn(job: Job, name: str, wishes: Wishes, is_patient: bool) -> Job:
     if process.mode == "meeting":
         return next((after for _, after in _meeting(job, name, process)), job)
     if process.mode == "in" and _has_reason(job, process, wishes):
-        return _with(job, name, _seeking(process, process.last))
+        return _with(job, name, _seeking(process, process.last, _is_parted(job, process)))
     return job
 
 
-def _step(job: Job, name: str, process: Process, wishes: Wishes, is_patient: bool) -> Job:
-    seeker = Seeker(name, 0, wishes)
-    seeker.epoch, seeker.is_to_arrive, seeker.has_arrived, seeker.choice = process.seeker
+def _step(job: Job, name: str, process: Process, wishes: Wishes, is_patient: bool, is_bold: bool = False) -> Job:
+    seeker = Seeker(name, 0, wishes, process.stood)
+    for attribute, value in process.seeker._asdict().items():
+        setattr(seeker, attribute, value)
     board = Board(job)
-    agreed = seeker.step(board, _gone(job), is_patient)
-    stands = seeker.epoch, seeker.is_to_arrive, seeker.has_arrived, seeker.choice
+    agreed = seeker.step(board, _gone(job), is_patient, _holds_back(job, name, process) and not is_bold)
+    stand = Stand(*(getattr(seeker, attribute) for attribute in Stand._fields))
     after = board.onto(job)
     if agreed is None:
-        return _with(after, name, Process("seeking", process.last, stands))
-    assert agreed == Agreed(seeker.epoch, after.decided[seeker.epoch - 1] or ())
-    return _with(after, name, Process("meeting", agreed.epoch))
+        return _with(after, name, process._replace(seeker=stand))
+    assert agreed[:2] == (seeker.epoch, after.decided[seeker.epoch - 1] or ())
+    return _with(after, name, Process("meeting", agreed.epoch, Stand(), process.stood, agreed.doubters))
+
+
+def _holds_back(job: Job, name: str, process: Process) -> bool:
+    processes = dict(job.processes)
+    living = [each for each in process.seeker.apart_from if processes[each].mode != "dead"]
+    return any(f"{name}{each}" in job.down or f"{each}{name}" in job.down for each in living)
 
 
 def _meeting(job: Job, name: str, process: Process) -> Iterator[tuple[str, Job]]:
     """Yield what a process may do that makes the group of an epoch with the others."""
     epoch, members = process.last, job.decided[process.last - 1] or ()
+    heard = dict(job.heard[epoch - 1])
+    missed = heard.get(name, NOBODY)
     if job.outcome[epoch - 1] == "made":
-        yield f"{name} begins epoch {epoch}", _with(job, name, Process("in", epoch))
+        yield f"{name} begins epoch {epoch}", _with(job, name, Process("in", epoch, Stand(), epoch))
         if job.budget.hiccups:
-            spent = job._replace(budget=job.budget._replace(hiccups=job.budget.hiccups - 1))
-            yield f"{name} fails alone", _with(spent, name, _seeking(process, epoch))
+            yield f"{name} fails alone", _with(_spend(job, "hiccups"), name, _seeking(process, epoch, missed=missed))
     elif job.outcome[epoch - 1] == "failed":
-        yield f"{name} fails", _with(job, name, _seeking(process, epoch))
+        yield f"{name} fails", _with(job, name, _seeking(process, epoch, bool(process.doubters), missed))
     elif name not in job.came[epoch - 1]:
         came = job.came[epoch - 1] | {name}
         after = job._replace(came=_put(job.came, epoch, came))
-        if came == set(members):
+        if came == set(members) and not process.doubters:
             after = after._replace(outcome=_put(after.outcome, epoch, "made"))
         yield f"{name} comes to make epoch {epoch}", _with(after, name, process._replace(is_suspected=False))
     elif any(_gone(job)(member) for member in members if member != name):
         yield f"{name} misses one", job._replace(outcome=_put(job.outcome, epoch, "failed"))
+    elif process.doubters and name not in heard and job.came[epoch - 1] == set(members):
+        yield f"{name} tries the network", _tried(job, name, process, members)
+
+
+def _tried(job: Job, name: str, process: Process, members: tuple[str, ...]) -> Job:
+    """Have a process say whom it does not hear; the last that does so has the verdict."""
+    epoch = process.last
+    tried = [each for each in members if each != name and process.doubters & {name, each}]
+    missed = frozenset(each for each in tried if f"{each}{name}" in job.down)
+    heard = job.heard[epoch - 1] | {(name, missed)}
+    after = job._replace(heard=_put(job.heard, epoch, heard))
+    if len(heard) < len(members):
+        return after
+    verdict = "failed" if any(missed for _, missed in heard) else "made"
+    return after._replace(outcome=_put(after.outcome, epoch, verdict))
 
 
 def _has_reason(job: Job, process: Process, wishes: Wishes) -> bool:
     """Tell whether a process that is at work has a reason to regroup: a member is not with it, or somebody waits."""
     members, processes = job.decided[process.last - 1] or (), dict(job.processes)
-    parted = any(processes[member].mode == "dead" or _beyond(processes[member], process.last) for member in members)
+    left = any(processes[member].mode == "dead" or _beyond(processes[member], process.last) for member in members)
     has_room = wishes.most is None or len(members) < wishes.most
-    return parted or (has_room and len(job.arrived) > process.last and bool(job.arrived[process.last]))
+    is_awaited = has_room and len(job.arrived) > process.last and bool(job.arrived[process.last])
+    return left or is_awaited or _is_parted(job, process)
+
+
+def _is_parted(job: Job, process: Process) -> bool:
+    """Tell whether members of a world do not reach each other."""
+    members = job.decided[process.last - 1] or ()
+    return any(link[0] in members and link[1] in members for link in job.down)
 
 
 def _beyond(process: Process, epoch: int) -> bool:
@@ -213,8 +298,12 @@ def _gone(job: Job) -> Callable[[str], bool]:
     return lambda name: processes[name].mode == "dead" or processes[name].is_suspected
 
 
-def _seeking(process: Process, last: int) -> Process:
-    return Process("seeking", last, (last + 1, False, False, ()))
+def _seeking(process: Process, last: int, doubts: bool = False, missed: frozenset[str] = NOBODY) -> Process:
+    return Process("seeking", last, Stand(last + 1, doubts=doubts, missed=missed), process.stood)
+
+
+def _spend(job: Job, what: str) -> Job:
+    return job._replace(budget=job.budget._replace(**{what: getattr(job.budget, what) - 1}))
 
 
 def _put(values: tuple, epoch: int, value: object) -> tuple:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.command_line import Launcher
+from tests.command_line import Launcher, Shell
 
 TIMEOUT_S = 90
 PROGRAM = """
@@ -64,3 +64,15 @@ def test_a_rank_that_leaves_is_not_started_again_and_the_others_go_on(launcher: 
     assert re.findall(r"sizes (.*)", done.stdout) == ["[2, 3] steps 40"] * 2, done.stdout
     assert "exit code 75" in done.stderr
     assert "is not started again, as it has left the job" in done.stderr
+
+
+def test_the_demo_kills_ranks_and_the_others_go_on(tmp_path: Path) -> None:
+    done = Shell(tmp_path, TIMEOUT_S).run("demo", "--elastic")
+    assert done.returncode == 0, done.stderr
+    assert "rankwise run -n 4 --elastic --max-restarts 10 -m rankwise_launch.demo_elastic" in done.stdout
+    for rank, left in ((2, 3), (1, 2)):
+        killed = rf"rank 0 kills rank {rank}, process \d+\n.*\d+ ms later {left} ranks have summed again"
+        assert re.search(killed, done.stdout), done.stdout
+    assert "a newcomer has received the state from the others: 4 ranks make step" in done.stdout
+    assert "no step was lost, none made twice" in done.stdout
+    assert len((done.stdout + done.stderr).splitlines()) <= 15

@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-import secrets
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from elastic_company import PATIENCE_S, Company
+from elastic_network import Network
 from two_hosts import Hosts, forbidden
 
 pytestmark = pytest.mark.skipif(bool(forbidden()), reason=forbidden() or "namespaces are permitted")
 
 #: The host that has no store.
 THERE = 1
-SERVER = """
-import sys
-import rankwise as dist
-
-with dist.TCPStore("10.77.0.1", 0, is_master=True) as store:
-    print(store.port, flush=True)
-    sys.stdin.read()
-"""
 
 
 @contextmanager
-def company(
-    size: int, folder: Path, monkeypatch: pytest.MonkeyPatch, **terms: object
-) -> Iterator[tuple[Hosts, Company]]:
-    """Return two hosts, and a job whose even ranks are on the first, which serves the store."""
-    secret = folder / "secret"
-    secret.write_text(secrets.token_hex(32))
-    secret.chmod(0o600)
-    monkeypatch.setenv("RANKWISE_SECRET_FILE", str(secret))
-    with Hosts(2) as hosts:
-        command = hosts.command(0, sys.executable, "-c", SERVER)
-        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            assert server.stdout is not None
-            url = f"tcp://10.77.0.1:{server.stdout.readline().strip()}"
-            with Company(size, url, hosts.command, **terms) as job:
-                yield hosts, job
-        finally:
-            server.communicate("", timeout=PATIENCE_S)
+def company(size: int, count: int = 2, **terms: object) -> Iterator[tuple[Hosts, Company]]:
+    """Return some hosts, and a job on all of them in turn; the first serves the store."""
+    with Network(count) as network, Company(size, network.url, network.hosts.command, range(count), **terms) as job:
+        yield network.hosts, job
 
 
-def test_who_is_cut_off_ends_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with company(4, tmp_path, monkeypatch, patience=8, wait_s=1) as (hosts, job):
+def test_who_is_cut_off_ends_and_the_others_go_on() -> None:
+    with company(4, patience=8, wait_s=1) as (hosts, job):
         for member in job.members:
             member.hear_epoch(4)
         here, there = job.members[::2], job.members[1::2]
@@ -68,8 +44,8 @@ def test_who_is_cut_off_ends_and_the_others_go_on(tmp_path: Path, monkeypatch: p
         assert len({member.hear_end()["steps"] for member in (*here, *came)}) == 1
 
 
-def test_a_network_that_comes_back_soon_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with company(4, tmp_path, monkeypatch) as (hosts, job):
+def test_a_network_that_comes_back_soon_changes_nothing() -> None:
+    with company(4) as (hosts, job):
         for member in job.members:
             member.hear(lambda word: "summed_in" in word)
         hosts.part(THERE)
@@ -80,3 +56,46 @@ def test_a_network_that_comes_back_soon_changes_nothing(tmp_path: Path, monkeypa
         ends = [member.hear_end()["steps"] for member in job.members]
         assert len(set(ends)) == 1
         assert [word["size"] for word in job.members[0].said if "size" in word] == [4]
+
+
+@pytest.mark.parametrize("both_ways", [True, False], ids=["both ways", "one way"])
+def test_the_larger_part_goes_on_and_the_other_comes_back(both_ways: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of five ranks, on a host, do not reach two others on another one, and all reach the store."""
+    monkeypatch.setenv("RANKWISE_OUTAGE_LIMIT_S", "2")
+    with company(5, count=3) as (hosts, job):
+        for member in job.members:
+            member.hear(lambda word: "summed_in" in word)
+        hosts.sever(1, 2)
+        if both_ways:
+            hosts.sever(2, 1)
+        kept = job.members[:2] + job.members[3:5]  # ranks 1 and 4 are on host 1, rank 2 on host 2
+        for member in kept:
+            assert [rank for rank, *_ in member.hear_epoch(4)["left"]] == [2]
+        assert not any(word.get("size") in (1, 2, 3) for word in job.members[2].said)
+        hosts.mend(1, 2)
+        if both_ways:
+            hosts.mend(2, 1)
+        for member in job.members:
+            member.hear_last_size(5)
+        job.finish()
+        assert len({member.hear_end()["steps"] for member in job.members}) == 1
+
+
+def test_a_newcomer_that_nobody_hears_is_told_so_and_the_others_go_on(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with company(2, count=3) as (hosts, job):
+        for host in (0, 1):
+            hosts.sever(2, host)
+        hosts.mend(2, 0)  # the store's, which is rank 0's too
+        for member in job.members:
+            member.hear(lambda word: "summed_in" in word)
+        newcomer = job.start(host=2, timeout=8)
+        assert newcomer.process.wait(PATIENCE_S) == 1
+        job.finish()
+        assert len({member.hear_end()["steps"] for member in job.members}) == 1
+        for member in (*job.members, newcomer):
+            assert 3 not in {word.get("size") for word in member.said}
+    said = capfd.readouterr().err
+    assert "DistTimeoutError: regroup: timed out: the job goes on without this process" in said
+    assert "do not hear each other over the network, though all reach the store" in said

@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 from rankwise.errors import DistError
 from rankwise.observing import PrefixStore, Store, has_ended, start_thread
-from rankwise_elastic.rounds import Seen
+from rankwise_elastic.rounds import Arrival, Seen
 
-__all__ = ["Pulse", "StoreBoard", "name"]
+__all__ = ["Pulse", "StoreBoard", "name", "where"]
 
 #: How often a process says that it lives, and for how long it may be silent; a process may be stopped for a while.
 BEAT_S, SILENCE_S = 1.0, 6.0
 #: What a process says last that leaves in good order.
 _LEFT = b"left"
+#: What is said of members that hear each other.
+_WELL = b"well"
 #: What one request of the thread that says so may take.
 _ASK_S = 2.0
 
@@ -28,8 +30,14 @@ def name(process: str) -> str:
     return str(json.loads(process)["id"])
 
 
-def _launched_as(process: str) -> float:
-    rank = int(json.loads(process)["rank"])
+def where(process: str) -> str:
+    """Return the host and the number of a process, for messages."""
+    card = json.loads(process)
+    return f"{card['host']}, pid {card['pid']}"
+
+
+def _launched_as(arrival: Arrival) -> float:
+    rank = int(json.loads(arrival.process)["rank"])
     return rank if rank >= 0 else float("inf")
 
 
@@ -50,15 +58,25 @@ class StoreBoard:
 
         Where there was none before, processes stand in the order in which a launcher has numbered them.
         """
-        arrived = [*dict.fromkeys((self._store.peek(f"{epoch}/arrived") or b"").decode().splitlines())]
+        arrived = self._arrived(epoch)
         before = self.decided(epoch - 1) or ()
         if not before:
             arrived.sort(key=_launched_as)
-        return Seen(self.decided(epoch), tuple(arrived), before)
+        decided = self.decided(epoch)
+        if decided is not None:  # a member may have arrived since, which all must see alike
+            arrived = self._arrived(epoch)
+        return Seen(decided, tuple(arrived), before)
 
-    def arrive(self, epoch: int, process: str) -> None:
+    def _arrived(self, epoch: int) -> list[Arrival]:
+        found: dict[str, Arrival] = {}
+        for line in (self._store.peek(f"{epoch}/arrived") or b"").decode().splitlines():
+            process, stood, doubts, missed = json.loads(line)
+            found.setdefault(process, Arrival(process, stood, doubts, frozenset(missed)))
+        return [*found.values()]
+
+    def arrive(self, epoch: int, arrival: Arrival) -> None:
         """Enter a process among those that want to be in an epoch."""
-        self._store.append(f"{epoch}/arrived", f"{process}\n")
+        self._store.append(f"{epoch}/arrived", json.dumps([*arrival[:3], sorted(arrival.missed)]) + "\n")
 
     def decide(self, epoch: int, members: tuple[str, ...]) -> None:
         """Write the members of an epoch, unless they are written already."""
@@ -68,6 +86,19 @@ class StoreBoard:
         """Return the members of an epoch, once they are decided."""
         said = self._store.peek(f"{epoch}/members")
         return None if said is None else tuple(said.decode().splitlines())
+
+    def note_well(self, epoch: int) -> int:
+        """Note that a member of an epoch has heard all others; return how many have."""
+        return self._store.add(f"{epoch}/well", 1)
+
+    def judge(self, epoch: int, is_well: bool) -> bool:
+        """Say whether the members of an epoch hear each other; return what was said first, by which all go."""
+        return self._store.compare_set(f"{epoch}/verdict", "", _WELL if is_well else "apart") == _WELL
+
+    def verdict(self, epoch: int) -> bool | None:
+        """Return what was said of that; None if nobody has said anything."""
+        said = self._store.peek(f"{epoch}/verdict")
+        return None if said is None else said == _WELL
 
     def awaits_anyone(self, epoch: int) -> bool:
         """Tell whether somebody wants to be in an epoch."""
@@ -86,13 +117,15 @@ class StoreBoard:
         return self._store.check(["finished"])
 
     def note_made(self, epoch: int) -> None:
-        """Note that an epoch has begun; who wanted to be in earlier ones need not be known any more.
+        """Note that an epoch has begun; who wanted to be in earlier ones, and heard whom, need not be known any more.
 
         Their members are kept, as no epoch must be decided twice.
         """
+        first = max(1, self.latest() - 1)
         self._store.set("latest", str(epoch))
-        if epoch > 2:
-            self._store.delete_key(f"{epoch - 2}/arrived")
+        for past in range(first, epoch - 1):
+            for key in ("arrived", "well", "verdict"):
+                self._store.delete_key(f"{past}/{key}")
 
 
 class Pulse:

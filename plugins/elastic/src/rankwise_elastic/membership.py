@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,26 +9,16 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import rankwise as dist
-from rankwise.errors import DistError, DistStoreError, DistTimeoutError, PeerDiedError
-from rankwise_elastic.board import Pulse, StoreBoard
+from rankwise.errors import DistError, DistStoreError, PeerDiedError
+from rankwise_elastic.agreeing import Finished, Search
+from rankwise_elastic.board import Pulse, StoreBoard, where
 from rankwise_elastic.rounds import Agreed, Seeker, Wishes
+from rankwise_elastic.trial import NotHeardError, tried
 
 __all__ = ["Epoch", "Finished", "Gone", "Newcomer", "finish", "is_awaited", "job_of", "leave", "regroup", "remake"]
 
-#: How long a process pauses between two looks at the store, at first and at the most.
-_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 #: How long one attempt to make the group may take; another follows.
 _ATTEMPT_S = 10.0
-
-
-class Finished(SystemExit):
-    """Raised where a process comes to a job whose ranks have come to the end of their work, and are gone.
-
-    As a `SystemExit` it ends the process with status 0, unless it is caught.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 class Gone(NamedTuple):
@@ -95,6 +84,9 @@ class Job:
     pulse: Pulse
     #: The epoch that it was in last.
     last: Agreed = _NONE
+    #: The last epoch in which it had what the job has done: with a `State` it has that once it has synchronised.
+    stood: int = 0
+    has_state: bool = False
     #: Who stood where in the epochs that this process was in, by the names of these configurations.
     history: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -126,7 +118,8 @@ def regroup(
 
     Survivors call this after a call has failed, or when they learn that somebody wants to join; newcomers call it once
     they have begun. Survivors keep their order, newcomers follow in the order in which they came. A member that dies
-    meanwhile, or before the group is made, only starts the next attempt.
+    meanwhile, or before the group is made, only starts the next attempt. If the network has parted, the larger part of
+    the last epoch goes on, and the others wait until they are heard again.
 
     Args:
         min_size: How many members there must be.
@@ -141,7 +134,8 @@ def regroup(
     Raises:
         ValueError: The default group was not made with `enable_reconfigure=True`, or the sizes contradict each other.
         Finished: This process is a newcomer, and the ranks have come to the end of the job and are gone.
-        DistTimeoutError: No such world came together in time.
+        DistTimeoutError: No such world came together in time, or one began without this process, as they do not hear
+            each other.
         DistStoreError, DistNetworkError: The job's store is gone or out of reach, so that nobody can agree.
 
     Examples:
@@ -154,17 +148,21 @@ def regroup(
         raise ValueError(f"regroup: there is no size from {min_size} to {max_size}")
     job, group = job_of(), dist.group.WORLD
     assert group is not None
-    _note_deaths(job, group)
+    doubts = _note_failures(job, group)
     wishes = Wishes(min_size, max_size, group.world.place.size)
     until = time.monotonic() + (group.timeout_s if timeout is None else timeout)
-    last = max(job.last.epoch, StoreBoard(job.store).latest())
+    latest = StoreBoard(job.store).latest()
+    search = Search(job.store, job.pulse, not job.last.epoch, wait_s, until)
+    seeker = Seeker(job.process, max(job.last.epoch, latest), wishes, job.stood, doubts or latest > job.last.epoch)
     failure: DistError | None = None
     while True:
-        agreed = _agree(job, Seeker(job.process, last, wishes), wait_s, until, failure)
-        last = agreed.epoch
+        agreed = search.agree(seeker, failure)
         failure = _make(job, agreed, max(wait_s, _ATTEMPT_S), until)
         if failure is None:
             return _entered(job, agreed, max_size)
+        doubts = doubts or not isinstance(failure, PeerDiedError)
+        missed = failure.missed if isinstance(failure, NotHeardError) else frozenset()
+        seeker = Seeker(job.process, agreed.epoch, wishes, job.stood, doubts, missed)
 
 
 def is_awaited() -> bool:
@@ -242,45 +240,6 @@ def _uuid(epoch: int) -> str:
     return f"epoch-{epoch}"
 
 
-def _agree(job: Job, seeker: Seeker, wait_s: float, until: float, failure: DistError | None) -> Agreed:
-    """Take the protocol's steps until this process is in an epoch.
-
-    Args:
-        job: The job.
-        seeker: Takes the steps.
-        wait_s: How long members of the epoch before are waited for.
-        until: When to give up.
-        failure: Why the group of the epoch before could not be made, for the error.
-    """
-    board, patient_until, pause_s = StoreBoard(job.store), time.monotonic() + wait_s, _PAUSE_S
-    while True:
-        epoch = seeker.epoch
-        agreed = seeker.step(board, lambda process: bool(job.pulse.why_gone(process)), time.monotonic() < patient_until)
-        if agreed is not None:
-            return agreed
-        if not job.last.epoch and (seeker.choice or pause_s == _LONGEST_PAUSE_S):
-            _end_if_finished(job, board, epoch)
-        if seeker.epoch != epoch or not seeker.has_arrived or seeker.choice:
-            pause_s = _PAUSE_S
-            continue
-        if time.monotonic() > until:
-            here = board.look(epoch).arrived
-            why = "" if failure is None else f"; epoch {epoch - 1} could not be made: {failure}"
-            raise DistTimeoutError(
-                f"regroup: timed out: epoch {epoch} is not decided; there are {len(here)} processes that want to be in "
-                f"it, and there must be {seeker.wishes.least}{why}"
-            ) from failure
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-
-def _end_if_finished(job: Job, board: StoreBoard, epoch: int) -> None:
-    """Raise if there is nothing to be done any more, and nobody who would do it."""
-    before = board.decided(epoch - 1) or ()
-    if board.is_finished() and len(job.pulse.gone_among(before)) == len(before):
-        raise Finished
-
-
 def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> DistError | None:
     """Make the group of an epoch; return why that was not possible.
 
@@ -294,6 +253,8 @@ def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> DistError
     )
     try:
         work.wait()
+        if agreed.doubters:
+            _try_network(job, agreed)
     except DistStoreError:
         raise
     except DistError as error:
@@ -301,6 +262,17 @@ def _make(job: Job, agreed: Agreed, attempt_s: float, until: float) -> DistError
             job.pulse.learn(agreed.members[error.rank], error.cause)
         return error
     return None
+
+
+def _try_network(job: Job, agreed: Agreed) -> None:
+    """See that the members hear each other; if not, leave their group without waiting for what was sent."""
+    group = dist.group.WORLD
+    assert group is not None
+    try:
+        tried(StoreBoard(job.store), agreed, job.process, lambda process: bool(job.pulse.why_gone(process)))
+    except NotHeardError as error:
+        group.abort(f"as {error}")
+        raise
 
 
 def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
@@ -311,13 +283,15 @@ def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
         rank,
         len(agreed.members),
         tuple(
-            Gone(at, _where(process), job.pulse.why_gone(process, fresh=True) or "it did not come in time")
+            Gone(at, where(process), job.pulse.why_gone(process, fresh=True) or "it did not come in time")
             for at, process in enumerate(before)
             if process not in agreed.members
         ),
-        tuple(Newcomer(at, _where(process)) for at, process in enumerate(agreed.members) if process not in before),
+        tuple(Newcomer(at, where(process)) for at, process in enumerate(agreed.members) if process not in before),
     )
     job.last = agreed
+    if not job.has_state:
+        job.stood = agreed.epoch
     job.history[_uuid(agreed.epoch)] = agreed.members
     has_room = max_size is None or len(agreed.members) < max_size
     job.pulse.expect(agreed.epoch + 1 if has_room else 0)
@@ -326,14 +300,14 @@ def _entered(job: Job, agreed: Agreed, max_size: int | None) -> Epoch:
     return record
 
 
-def _note_deaths(job: Job, group: dist.ProcessGroup) -> None:
-    """Learn from what has ended the group before which member of it is gone."""
+def _note_failures(job: Job, group: dist.ProcessGroup) -> bool:
+    """Learn which member has ended the group before; return whether something else has, so that the network may have.
+
+    A death says nothing of the network.
+    """
     for communicator in group.communicators():
         error: Any = communicator.failure
         if isinstance(error, PeerDiedError) and error.rank < len(job.last.members):
             job.pulse.learn(job.last.members[error.rank], error.cause)
-
-
-def _where(process: str) -> str:
-    card = json.loads(process)
-    return f"{card['host']}, pid {card['pid']}"
+    failures = [each.failure for made in group.world.groups.values() for each in made.communicators()]
+    return any(failure is not None and not isinstance(failure, PeerDiedError) for failure in failures)

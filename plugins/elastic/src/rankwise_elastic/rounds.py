@@ -5,23 +5,52 @@ next epoch, a process *arrives* there; one that has arrived and sees everyone th
 process that is not in the list goes on to the epoch after it. So there are never two worlds of one epoch, a process
 that dies between any two steps is missed by nobody, and one that was away joins again as any newcomer does.
 
+Processes that reach the store need not reach each other. Each that arrives says whom it has not heard when the members
+of the epoch before tried their network. Who decides keeps `together` those that have all heard each other; the others
+hold back until they are heard.
+
 `Seeker` is what one process does. Each of its steps asks or changes the store once, so that the steps of several
 processes may be tried in every order (`tests/plugins/elastic/test_rounds.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Agreed", "Board", "Seeker", "Seen", "Wishes"]
+__all__ = ["Agreed", "Arrival", "Board", "Seeker", "Seen", "Wishes", "together"]
+
+_NOBODY: frozenset[str] = frozenset()
 
 
 class Agreed(NamedTuple):
-    """An epoch and the processes that are in it, in the order of their ranks."""
+    """An epoch and the processes that are in it.
+
+    Attributes:
+        epoch: Its number.
+        members: The processes, in the order of their ranks.
+        doubters: Those of them that doubt the network, so that it is tried before the epoch begins.
+    """
 
     epoch: int
     members: tuple[str, ...]
+    doubters: frozenset[str] = _NOBODY
+
+
+class Arrival(NamedTuple):
+    """A process that wants to be in an epoch, and what it says of itself.
+
+    Attributes:
+        process: Its handle.
+        stood: The last epoch that began with it; 0 if none did.
+        doubts: Whether it doubts that the others reach it, as a call has failed or as it comes to a job that runs.
+        missed: The members of the epoch before that it has not heard when they tried their network.
+    """
+
+    process: str
+    stood: int = 0
+    doubts: bool = False
+    missed: frozenset[str] = _NOBODY
 
 
 class Seen(NamedTuple):
@@ -29,12 +58,12 @@ class Seen(NamedTuple):
 
     Attributes:
         decided: Its members, once they are decided.
-        arrived: Who wants to be in it, in the order in which they came.
+        arrived: Who wants to be in it, in the order in which they came; each is there once.
         before: The members of the epoch before.
     """
 
     decided: tuple[str, ...] | None
-    arrived: tuple[str, ...]
+    arrived: tuple[Arrival, ...]
     before: tuple[str, ...]
 
 
@@ -44,7 +73,7 @@ class Board(Protocol):
     def look(self, epoch: int) -> Seen:
         """Return what there is of an epoch."""
 
-    def arrive(self, epoch: int, process: str) -> None:
+    def arrive(self, epoch: int, arrival: Arrival) -> None:
         """Enter a process among those that want to be in an epoch."""
 
     def decide(self, epoch: int, members: tuple[str, ...]) -> None:
@@ -70,26 +99,46 @@ class Seeker:
 
     Args:
         process: Its handle.
-        last: The epoch that it was in, 0 if in none; it will not be in that one again.
+        last: The epoch that it was in or tried to make, 0 if there is none; it will not be in that one again.
         wishes: What world it wants.
+        stood: As in `Arrival`.
+        doubts: As in `Arrival`.
+        missed: As in `Arrival`, if it tried to make the epoch `last`.
 
     Attributes:
         epoch: The epoch that it tries to be in.
+        apart_from: The members of the last epoch that was decided without this process, as it and they did not hear
+            each other. Until they do it should hold back.
     """
 
-    __slots__ = ("choice", "epoch", "has_arrived", "is_to_arrive", "process", "wishes")
+    __slots__ = (
+        *("apart_from", "choice", "doubts", "epoch", "has_arrived", "is_to_arrive"),
+        *("missed", "process", "stood", "wishes"),
+    )
 
-    def __init__(self, process: str, last: int, wishes: Wishes) -> None:
+    def __init__(
+        self,
+        process: str,
+        last: int,
+        wishes: Wishes,
+        stood: int = 0,
+        doubts: bool = False,
+        missed: frozenset[str] = _NOBODY,
+    ) -> None:
         self.process, self.wishes = process, wishes
-        self._try(last + 1)
+        self.stood, self.doubts = stood, doubts
+        self.apart_from = _NOBODY
+        self._try(last + 1, missed)
 
-    def _try(self, epoch: int) -> None:
-        self.epoch = epoch
+    def _try(self, epoch: int, missed: frozenset[str] = _NOBODY) -> None:
+        self.epoch, self.missed = epoch, missed
         self.is_to_arrive = self.has_arrived = False
         #: What it is about to decide.
         self.choice: tuple[str, ...] = ()
 
-    def step(self, board: Board, is_gone: Callable[[str], bool], is_patient: bool) -> Agreed | None:
+    def step(
+        self, board: Board, is_gone: Callable[[str], bool], is_patient: bool, holds_back: bool = False
+    ) -> Agreed | None:
         """Take one step; return the epoch that this process is in, once it is.
 
         Args:
@@ -97,33 +146,91 @@ class Seeker:
             is_gone: Tells whether a process has ended, or has been silent for so long that it is taken for that.
             is_patient: Whether members of the epoch before that still live are waited for. A process that was no member
                 of it always waits for them, as they may be at work and not know yet that anybody waits.
+            holds_back: Whether it does not arrive for now, as the others would have to try the network again.
         """
         if self.choice:
             choice, self.choice = self.choice, ()
             board.decide(self.epoch, choice)
         elif self.is_to_arrive:
             self.is_to_arrive, self.has_arrived = False, True
-            board.arrive(self.epoch, self.process)
+            board.arrive(self.epoch, Arrival(self.process, self.stood, self.doubts, self.missed))
         else:
             seen = board.look(self.epoch)
             if seen.decided is not None:
                 if self.process in seen.decided:
-                    return Agreed(self.epoch, seen.decided)
-                self._try(self.epoch + 1)
+                    return Agreed(self.epoch, seen.decided, _doubters(seen))
+                self._is_left_out(seen)
             elif not self.has_arrived:
-                self.is_to_arrive = True
+                self.is_to_arrive = not holds_back
             else:
                 self.choice = self._choose(seen, is_gone, is_patient)
         return None
 
+    def _is_left_out(self, seen: Seen) -> None:
+        """Try the next epoch, as this one is decided without this process."""
+        if self.has_arrived:
+            self.apart_from = frozenset(_apart(seen.arrived).get(self.process, _NOBODY))
+        self.apart_from &= frozenset(seen.decided or ())
+        self.doubts = True
+        self._try(self.epoch + 1)
+
     def _choose(self, seen: Seen, is_gone: Callable[[str], bool], is_patient: bool) -> tuple[str, ...]:
         """Return the members that the epoch should have; nothing while somebody is waited for."""
-        here = [process for process in seen.arrived if process == self.process or not is_gone(process)]
+        arrived = [each for each in seen.arrived if each.process == self.process or not is_gone(each.process)]
+        here = [each.process for each in arrived]
         awaited = [process for process in seen.before if process not in here and not is_gone(process)]
         if awaited and (is_patient or self.process not in seen.before):
             return ()
         if not seen.before and is_patient and len(here) < self.wishes.first:
             return ()
         survivors = [process for process in seen.before if process in here]
-        members = (*survivors, *(process for process in here if process not in seen.before))[: self.wishes.most]
+        all_here = *survivors, *(process for process in here if process not in seen.before)
+        members = together(all_here, arrived)
+        if len(members) < self.wishes.least and not is_patient:
+            members = all_here  # the network may be whole by now, which only another attempt can show
+        members = members[: self.wishes.most]
         return members if len(members) >= self.wishes.least and self.process in members else ()
+
+
+def together(processes: Sequence[str], arrived: Iterable[Arrival]) -> tuple[str, ...]:
+    """Return those of the processes that stay together: each two of them have heard each other, as far as is known.
+
+    From each process that is in no part so far, a part is made: all others are added in their order that have heard,
+    and were heard by, everyone who is in it already. Most counts how many of a part were in the last epoch that began,
+    for they have what the job has done; then how many there are; then how low its first stands.
+
+    Args:
+        processes: Who is there, in the order of their ranks.
+        arrived: What they have said.
+    """
+    arrived = [each for each in arrived if each.process in processes]
+    apart = _apart(arrived)
+    latest = max((each.stood for each in arrived), default=0)
+    veterans = {each.process for each in arrived if each.stood == latest}
+    best: set[str] = set()
+    placed: set[str] = set()
+    for first in processes:
+        if first in placed:
+            continue
+        part = {first}
+        for process in processes:
+            if apart.get(process, _NOBODY).isdisjoint(part):
+                part.add(process)
+        placed |= part
+        best = max(best, part, key=lambda part: (len(part & veterans), len(part)))
+    return tuple(process for process in processes if process in best)
+
+
+def _apart(arrived: Iterable[Arrival]) -> dict[str, set[str]]:
+    """Return for each process that misses another, or is missed, who these are."""
+    apart: dict[str, set[str]] = {}
+    for each in arrived:
+        for missed in each.missed:
+            apart.setdefault(each.process, set()).add(missed)
+            apart.setdefault(missed, set()).add(each.process)
+    return apart
+
+
+def _doubters(seen: Seen) -> frozenset[str]:
+    """Return the members that doubt; all find the same, as each has arrived before it became a member."""
+    return frozenset(each.process for each in seen.arrived if each.doubts).intersection(seen.decided or ())

@@ -118,7 +118,9 @@ class State:
         Raises:
             DistError: A rank has failed meanwhile; after the next `regroup` it may be tried again.
         """
-        epoch = job_of().last.epoch
+        job = job_of()
+        epoch = job.last.epoch
+        job.has_state, job.stood = True, self._epoch
         standings: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(standings, tuple(self._standing()))
         in_step, number = _agreed([_Standing(*each) for each in standings])
@@ -132,6 +134,7 @@ class State:
             self._pass_on(in_step, is_in_step)
         self._compare()
         vars(self).update(_kept=[_Kept(number, _copied(self._values))], _number=number, _epoch=epoch)
+        job.stood = epoch
 
     # ------------------------------------------------------------------ parts of it
 

@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import rankwise
+from rankwise.cli import NOT_INSTALLED
+from rankwise.errors import PluginError
 from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import child, command_for, pick_backend
 from rankwise_launch.text import marked, use_colour
@@ -18,16 +21,21 @@ from rankwise_launch.text import marked, use_colour
 __all__ = ["DESCRIPTION", "EXAMPLES", "LiveTable", "add_arguments", "run"]
 
 PROGRAM = "rankwise_launch.demo_program"
+ELASTIC_PROGRAM = "rankwise_launch.demo_elastic"
+#: What the elastic demo stands on, and the steps of the other one.
+_ELASTIC_BACKEND, _STEPS = "gloo", 800
 
 DESCRIPTION = """\
 Train a small network on several processes of this machine. Each has its own data; after every step all_reduce adds up
 their gradients, so that all keep the same parameters.
-With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise plain lines."""
+With rich (pip install "rankwise[cli]") a terminal shows a live table, otherwise plain lines.
+With --elastic two of the processes are killed, the others go on, and newcomers take their places."""
 
 EXAMPLES = """\
 examples:
   rankwise demo
-  rankwise demo -n 8 --backend mpi"""
+  rankwise demo -n 8 --backend mpi
+  rankwise demo --elastic"""
 
 
 _READ_ON = """
@@ -43,21 +51,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("-n", type=int, default=4, metavar="N", help="number of processes; default 4")
     parser.add_argument("--backend", metavar="NAME", help="the backend; by default one that can run here")
-    parser.add_argument("--steps", type=int, default=800, metavar="N", help="steps to train; default 800")
+    parser.add_argument("--steps", type=int, metavar="N", help=f"steps to train; default {_STEPS}")
+    elastic = "kill two ranks, and show how the others go on and newcomers join"
+    parser.add_argument("--elastic", action="store_true", help=elastic)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    if options.n < 1 or options.steps < 1:
+    steps = _STEPS if options.steps is None else options.steps
+    if options.n < 1 or steps < 1:
         raise CommandError("at least 1 process and 1 step are needed", 2)
+    if options.elastic:
+        return _run_elastic(options)
     backend = pick_backend(options.backend)
-    table = LiveTable.for_terminal(options.n, options.steps)
+    table = LiveTable.for_terminal(options.n, steps)
     asked = [
         "--backend",
         backend,
         "--steps",
-        str(options.steps),
-        *(["--every", str(-(-options.steps // 80))] if table else []),
+        str(steps),
+        *(["--every", str(-(-steps // 80))] if table else []),
     ]
     command = command_for(backend, options.n, PROGRAM, *asked)
     start = "rankwise run" if command[1:3] == ["-m", "rankwise"] else Path(command[0]).name
@@ -70,6 +83,26 @@ def run(options: argparse.Namespace) -> int:
         code = process.wait()
     if code == 0:
         print(_READ_ON.format(program=Path(__file__).with_name("demo_program.py")))
+    return code
+
+
+def _run_elastic(options: argparse.Namespace) -> int:
+    """Run the demo of ranks that are killed."""
+    if options.steps is not None or options.backend not in (None, _ELASTIC_BACKEND):
+        raise CommandError(f"--elastic goes with no --steps, and with no --backend but {_ELASTIC_BACKEND}", 2)
+    try:
+        rankwise.elastic  # noqa: B018  the error says what to install
+    except PluginError as error:
+        raise CommandError(str(error), NOT_INSTALLED) from None
+    backend = pick_backend(_ELASTIC_BACKEND)
+    command = command_for(backend, options.n, ELASTIC_PROGRAM)
+    place = command.index("-m", 3)
+    command[place:place] = ["--elastic", "--max-restarts", "10"]
+    print(f"{marked('$', 'dim')} rankwise {' '.join(command[3:])}", flush=True)
+    with child(command) as process:
+        code = process.wait()
+    if code == 0:
+        print(f"Read on in docs/elastic.md; the program is {Path(__file__).with_name('demo_elastic.py')}")
     return code
 
 
