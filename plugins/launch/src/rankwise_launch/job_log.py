@@ -74,7 +74,7 @@ class JobLog:
             return self._apply(entry)
 
     def read(self, wait_s: float = _LOOK_S) -> bool:
-        """Wait for the next entry, whoever writes it; return whether there was one.
+        """Wait for the next entry, of any launcher; return whether there was one.
 
         Raises:
             DistError: The store is gone, or out of reach.

@@ -1,7 +1,7 @@
 """Which nodes and ranks an elastic job has: a protocol without sockets, threads or clocks.
 
 The launchers of a job write entries into one log, in an order that is the same for all. Each launcher applies them to a
-`Roster` of its own, so all launchers have the same opinion of who is in the job, which ranks are lost, and how the job
+`Roster`, so all launchers have the same opinion about which nodes are in the job, which ranks are lost, and how the job
 ends. An entry is a kind, the launcher that has written it, and what that kind needs. A launcher that the others have
 given up changes nothing any more, whatever it writes.
 
