@@ -167,7 +167,8 @@ def tell_limit() -> None:
 
 
 def hold(*names: str) -> None:
-    """Tell some variables, and stay until there is a file `go`."""
+    """Tell some variables, and stay until there is a file `go`, or end well after SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(*(os.environ[name] for name in names), flush=True)
     Path(f"ready-{RANK}-{LIFE}").write_text(str(os.getpid()), encoding="ascii")
     _until(Path("go").exists)

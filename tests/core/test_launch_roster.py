@@ -12,6 +12,8 @@ from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
 
 from rankwise_launch import registrar, roster
 from rankwise_launch.config import ExitCode
+from rankwise_launch.elastic_verdicts import ElasticVerdicts
+from rankwise_launch.job_log import JobLog
 from rankwise_launch.registrar import KILLED
 from rankwise_launch.roster import NodeJoined, NodeLost, Roster, Terms
 
@@ -197,6 +199,25 @@ def test_nobody_takes_a_place_before_those_that_meet_know_that_it_is_vacant() ->
     assert model.roster.of("again") is None
     model.look()
     assert model.roster.of("again") is not None
+
+
+def test_losses_are_told_of_before_more_is_handled() -> None:
+    log = JobLog(FIRST, Terms(3, 3))
+    for number, name in enumerate([FIRST, "a", "b"]):
+        log.write("enrol", number, name, "host", 1)
+    log.write("begin", 0)
+    verdicts = ElasticVerdicts(log, 0, lambda: None)
+    assert log.is_handled
+    log.write("lost", "a", "it was killed")
+    assert not log.is_handled
+    assert [news.number for news in verdicts.take_news()] == [1]
+    log.write("lost", "b", "it was killed")  # before that of the first is handled
+    verdicts.note_handled()
+    assert not log.is_handled
+    assert [news.number for news in verdicts.take_news()] == [2]
+    verdicts.note_handled()
+    assert log.is_handled
+    verdicts.close()
 
 
 def test_who_comes_late_has_ranks_beyond_all_others() -> None:

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ElasticNodes", "terms_of"]
 
-#: How often each launcher says that it is there, and how often it does so at least in the time that it may be silent.
-_EVERY_S, _WORDS = 0.5, 5
+#: How often each launcher says that it is there, but not more of them than so many a second; and at least how often in the
+#: time that it may be silent.
+_EVERY_S, _NODES_A_SECOND, _WORDS = 0.5, 500, 5
 #: How many intervals a look may count for: one that took longer was suspended itself, and says nothing of the others.
 _LATE = 2
 #: How long the launcher that serves the store waits for the others to have read the last entry, and how often it looks.
@@ -63,7 +64,8 @@ class ElasticNodes(Nodes):
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         super().__init__(config)
-        self._every_s = min(_EVERY_S, self._silence_s / _WORDS)
+        self._every_s = max(min(_EVERY_S, self._silence_s / _WORDS), self._config.nnodes / _NODES_A_SECOND)
+        self._silence_s = max(self._silence_s, _WORDS * self._every_s)
         self._log = JobLog(self._id, terms_of(config), self.store)
         if self._config.node_rank != 0:
             try:

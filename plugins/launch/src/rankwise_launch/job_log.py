@@ -67,7 +67,7 @@ class JobLog:
                 return self._apply(entry)
             mine = json.dumps(entry).encode()
             try:
-                while (found := self._store.compare_set(self._key(), b"", mine)) != mine:
+                while (found := self._store.compare_set(f"log/{self._next}", b"", mine)) != mine:
                     self._apply(json.loads(found))
             except (DistError, OSError):
                 return self._apply(entry)
@@ -80,9 +80,9 @@ class JobLog:
             DistError: The store is gone, or out of reach.
         """
         assert self._store is not None
-        number, key = self._next, self._key()
+        number = self._next
         with suppress(DistTimeoutError):
-            found = self._store.get(key, wait_s)
+            found = self._store.get(f"log/{number}", wait_s)
             with self.changed:
                 if number == self._next:
                     self._apply(json.loads(found))
@@ -108,9 +108,6 @@ class JobLog:
             self.changed.notify_all()
             if self.listener is not None:
                 self.listener()
-
-    def _key(self) -> str:
-        return f"log/{self._next}"
 
     def _apply(self, entry: list[Any]) -> bool:
         changed = self.roster.apply(entry)
