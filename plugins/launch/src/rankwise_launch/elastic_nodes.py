@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ElasticNodes", "terms_of"]
 
-#: How often each launcher says that it is there, but not more of them than so many a second; and at least how often in the
-#: time that it may be silent.
+#: How often each launcher says that it is there, but not more of them than so many a second; and how often at least in
+#: the time that it may be silent.
 _EVERY_S, _NODES_A_SECOND, _WORDS = 0.5, 500, 5
 #: How many intervals a look may count for: one that took longer was suspended itself, and says nothing of the others.
 _LATE = 2
