@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
 
+from rankwise import DistTimeoutError
 from rankwise_launch import registrar, roster
 from rankwise_launch.config import ExitCode
 from rankwise_launch.elastic_verdicts import ElasticVerdicts
@@ -218,6 +219,32 @@ def test_losses_are_told_of_before_more_is_handled() -> None:
     verdicts.note_handled()
     assert log.is_handled
     verdicts.close()
+
+
+class LateStore:
+    """A store whose every other answer is lost, after it has done what was asked."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.is_late = False
+
+    def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
+        found = self.values.setdefault(key, value)
+        self.is_late = not self.is_late
+        if self.is_late:
+            raise DistTimeoutError("no answer")
+        return found
+
+
+def test_an_outage_costs_no_entry_and_doubles_none() -> None:
+    store: Any = LateStore()
+    first, second = (JobLog(name, Terms(2, 2, 9), store) for name in (FIRST, "a"))
+    first.write("enrol", 0, FIRST, "host", 1)
+    first.write("enrol", 1, "a", "host", 1)
+    first.write("begin", 0)
+    assert [log.write("restart", 0) for log in (second, first, second, second)] == [True] * 4
+    assert first.write("restart", 0)
+    assert (first.roster.restarts, len(store.values)) == (5, 8)
 
 
 def test_who_comes_late_has_ranks_beyond_all_others() -> None:

@@ -226,15 +226,21 @@ class ElasticNodes(Nodes):
     def _register(self) -> None:
         """Hear who comes and who is there, and write what follows from that."""
         came, looked_at = 0, monotonic()
-        with suppress(DistError, OSError):  # this launcher closes its own store
-            while not self._closing.is_set():
-                with suppress(DistTimeoutError):
-                    card = json.loads(self.store.get(_card(came), self._every_s))
-                    self._registrar.come(Card(*card))
-                    came += 1
+        while not self._closing.is_set():
+            try:
+                came += self._hear_of_newcomer(came)
                 now = monotonic()
                 self._look(min(now - looked_at, _LATE * self._every_s))
                 looked_at = now
+            except (DistError, OSError):  # this launcher closes its own store, or is too busy to answer itself
+                self._closing.wait(self._every_s)
+
+    def _hear_of_newcomer(self, number: int) -> bool:
+        """Wait a little for the next card; return whether there was one."""
+        with suppress(DistTimeoutError):
+            self._registrar.come(Card(*json.loads(self.store.get(_card(number), self._every_s))))
+            return True
+        return False
 
     def _look(self, passed_s: float) -> None:
         launchers = self._registrar.watched()

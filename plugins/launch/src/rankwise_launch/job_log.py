@@ -66,12 +66,17 @@ class JobLog:
             if self._store is None:
                 return self._apply(entry)
             mine = json.dumps(entry).encode()
-            try:
-                while (found := self._store.compare_set(f"log/{self._next}", b"", mine)) != mine:
+            with suppress(DistError, OSError):
+                while (found := self._offer(mine)) != mine:
                     self._apply(json.loads(found))
-            except (DistError, OSError):
-                return self._apply(entry)
             return self._apply(entry)
+
+    def _offer(self, entry: bytes) -> bytes:
+        """Offer an entry as the next one; return which that is. An outage of the network is waited out."""
+        assert self._store is not None
+        while True:
+            with suppress(DistTimeoutError):
+                return self._store.compare_set(f"log/{self._next}", b"", entry)
 
     def read(self, wait_s: float = _LOOK_S) -> bool:
         """Wait for the next entry, of any launcher; return whether there was one.
