@@ -166,6 +166,33 @@ def tell_limit() -> None:
     os._exit(0)
 
 
+def hold(*names: str) -> None:
+    """Tell some variables, and stay until there is a file `go`, or end well after SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print(*(os.environ[name] for name in names), flush=True)
+    Path(f"ready-{RANK}-{LIFE}").write_text(str(os.getpid()), encoding="ascii")
+    _until(Path("go").exists)
+
+
+def hold_or_end_well() -> None:
+    """Have rank 0 end well once there is a file `ended`, and the others stay until there is a file `go`."""
+    Path(f"ready-{RANK}-{LIFE}").touch()
+    _until(Path("ended" if RANK == "0" else "go").exists)
+
+
+def await_the_node() -> None:
+    """Have rank 0 wait for others, of which one does not come."""
+    import rankwise as dist
+
+    if RANK == "1":
+        Path("ready-1-0").touch()
+        _until(Path("go").exists)
+    try:
+        dist.init_process_group("gloo", timeout=PATIENCE_S)
+    except dist.PeerDiedError as error:
+        print("told:", error, flush=True)
+
+
 # ---------------------------------------------------------------------- how they meet again
 
 

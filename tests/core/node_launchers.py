@@ -28,7 +28,7 @@ class Cluster(Shell):
         self.port = _free_pair()
         self.nodes: list[warm.Process] = []
 
-    def begin(self, node: int | None, *arguments: str, nnodes: int = 2, module: str = "rankwise") -> warm.Process:
+    def begin(self, node: int | None, *arguments: str, nnodes: int | str = 2, module: str = "rankwise") -> warm.Process:
         where = ["--nnodes", str(nnodes), "--master-addr", "127.0.0.1"]
         where += [] if node is None else ["--node-rank", str(node)]
         where += ["--master-port", str(self.port), "--join-timeout", "20"]

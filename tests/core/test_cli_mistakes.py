@@ -99,6 +99,8 @@ def parse(*arguments):
     ("arguments", "expected"),
     [
         (["--nnodes", "1:1"], {"nnodes": 1}),
+        (["--nnodes", "1:4", "--elastic", "--rdzv-endpoint", "head:29400"], {"nnodes": 4, "min_nodes": 1}),
+        (["--nnodes=2", "--rdzv-endpoint", "head:29400"], {"nnodes": 2, "min_nodes": 2, "last_call_s": 30.0}),
         (["--nnodes=2:2", "--node-rank", "1", "--rdzv-endpoint", "head:29400"], {"nnodes": 2, "master_port": 29400}),
         (["--rdzv_endpoint=[::1]:5", "--rdzv_backend=c10d"], {"master_addr": "::1", "master_port": 5}),
         (["--rdzv-endpoint", "localhost"], {"master_addr": "localhost", "master_port": None}),
@@ -130,8 +132,13 @@ def test_every_other_option_of_torchrun_is_answered(capsys, name):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--nnodes", "1:4"], "from its beginning to its end as it is told; give one number, such as --nnodes 4"),
-        (["--nnodes", "some"], "'some' is not a number of nodes"),
+        (
+            ["--nnodes", "1:4", "--rdzv-endpoint", "a:1"],
+            "is told; add --elastic, or give one number, such as --nnodes 4",
+        ),
+        (["--nnodes", "some"], "'some' is not a number of nodes, nor MIN:MAX"),
+        (["--nnodes", "3:2", "--rdzv-endpoint", "a:1"], "--nnodes 3:2: the first number is the least, and at least 1"),
+        (["--nnodes", "0:2", "--rdzv-endpoint", "a:1"], "--nnodes 0:2: the first number is the least, and at least 1"),
         (["--rdzv-backend", "etcd"], "choose from"),
         (["--local-ranks-filter", "all"], "'all' must be local ranks, such as 0,1"),
         (["--rdzv-endpoint", "head:port"], "the port must be a number"),

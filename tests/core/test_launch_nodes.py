@@ -20,7 +20,7 @@ from tests.processes import wait_until
 
 import rankwise
 from rankwise_launch.attempt import Attempt
-from rankwise_launch.nodes import Verdict
+from rankwise_launch.verdict import Verdict
 
 TIMEOUT_S = 30
 STARTED = ranks_of(programs.say, "started")

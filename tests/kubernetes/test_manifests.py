@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rankwise_launch.config import UNNUMBERED
 from rankwise_launch.options import add_options, to_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
@@ -96,13 +97,20 @@ def launched(manifest: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **told: 
     ],
 )
 def test_each_pods_launcher_knows_its_place(kind: str, told: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    (manifest,) = [manifest for _, manifest in MANIFESTS if manifest["kind"] == kind]
+    (manifest,) = [each for name, each in MANIFESTS if each["kind"] == kind and name != "elastic-job.yaml"]
     config = launched(manifest, monkeypatch, **told)
     assert (config.nnodes, config.node_rank, config.nproc_per_node) == (4, 2, 8)
     assert (config.master_addr, config.master_port) == ("train-0.train", 29500)
     assert config.command == ("train.py",)
     graces = [value for path, value in fields(manifest) if path.endswith("terminationGracePeriodSeconds")]
     assert all(config.grace_s < grace for grace in graces)
+
+
+def test_the_launchers_of_an_elastic_job_number_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    (manifest,) = [each for name, each in MANIFESTS if name == "elastic-job.yaml" and each["kind"] == "Job"]
+    config = launched(manifest, monkeypatch, JOB_COMPLETION_INDEX="5")
+    assert (config.elastic, config.min_nodes, config.nnodes, config.node_rank) == (True, 2, 8, UNNUMBERED)
+    assert (config.master_addr, config.master_port, config.grace_s) == ("train-0.train", 29500, 20.0)
 
 
 def test_what_the_command_line_says_goes_before_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.command_line import Launcher, Shell
+from tests.core.node_launchers import Cluster
+from tests.processes import wait_until
 
 TIMEOUT_S = 90
 PROGRAM = """
@@ -45,6 +49,42 @@ print("sizes", sorted(set(state.sizes)), "steps", state.step)
 dist.destroy_process_group()
 """
 
+#: Ranks that work until there is a file `end`, and of which the first notes the sizes of all epochs.
+UNTIL_TOLD = """
+import time
+from pathlib import Path
+
+import numpy as np
+import rankwise as dist
+
+dist.init_process_group("gloo", enable_reconfigure=True, timeout=60)
+state = dist.elastic.State(sum=np.zeros(10), step=0, over=False)
+
+
+def note(epoch):
+    if epoch.rank == 0:
+        with open("sizes", "a") as file:
+            print(epoch.size, file=file)
+
+
+@dist.elastic.run(on_epoch=note, wait_s=20)
+def work(state):
+    while not state.over:
+        ones, over = np.ones(10), np.array([float(Path("end").exists())])
+        dist.all_reduce(ones)
+        dist.all_reduce(over, dist.ReduceOp.MAX)
+        state.sum += ones / dist.get_world_size()
+        state.step, state.over = state.step + 1, bool(over[0])
+        time.sleep(0.002)
+        state.commit()
+
+
+work(state)
+assert (state.sum == state.step).all()
+print("ranks", dist.get_world_size(), "steps", state.step)
+dist.destroy_process_group()
+"""
+
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Launcher:
@@ -76,3 +116,38 @@ def test_the_demo_kills_ranks_and_the_others_go_on(tmp_path: Path) -> None:
     assert "a newcomer has received the state from the others: 4 ranks make step" in done.stdout
     assert "no step was lost, none made twice" in done.stdout
     assert len((done.stdout + done.stderr).splitlines()) <= 15
+
+
+# ---------------------------------------------------------------------- several nodes
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    (tmp_path / "job.py").write_text(UNTIL_TOLD)
+    made = Cluster(tmp_path, TIMEOUT_S)
+    yield made
+    made.end()
+
+
+def has_size(cluster: Cluster, size: int) -> bool:
+    sizes = cluster.folder / "sizes"
+    return wait_until(lambda: sizes.exists() and sizes.read_text().split()[-1:] == [str(size)], TIMEOUT_S)
+
+
+def test_a_job_goes_on_as_nodes_are_lost_come_back_and_come_late(cluster: Cluster) -> None:
+    words = ("-n", "2", "--elastic", "--last-call", "0.2", "job.py")
+    first, second = (cluster.begin(node, *words, nnodes="1:3") for node in (0, 1))
+    assert has_size(cluster, 4)
+    second.send_signal(signal.SIGKILL)
+    assert has_size(cluster, 2)
+    again = cluster.begin(None, *words, nnodes="1:3")
+    assert has_size(cluster, 4)
+    late = cluster.begin(None, *words, nnodes="1:3")
+    assert has_size(cluster, 6)
+    again.send_signal(signal.SIGTERM)
+    assert has_size(cluster, 4)
+    (cluster.folder / "end").touch()
+    ends = cluster.finish(first, again, late)
+    assert [code for code, _, _ in ends] == [0, 143, 0], ends
+    done = re.findall(r"ranks 4 steps (\d+)", ends[0][1] + ends[2][1])
+    assert (len(done), len(set(done))) == (4, 1), ends

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from elastic_company import PATIENCE_S, Company
 from elastic_network import Network
+from tests.processes import wait_until
 from two_hosts import Hosts, forbidden
+
+from rankwise_network import secret
 
 pytestmark = pytest.mark.skipif(bool(forbidden()), reason=forbidden() or "namespaces are permitted")
 
@@ -99,3 +105,36 @@ def test_a_newcomer_that_nobody_hears_is_told_so_and_the_others_go_on(
     said = capfd.readouterr().err
     assert "DistTimeoutError: regroup: timed out: the job goes on without this process" in said
     assert "do not hear each other over the network, though all reach the store" in said
+
+
+def test_a_launcher_that_is_cut_off_ends_its_ranks_and_its_node_comes_back(tmp_path: Path) -> None:
+    environment = {**os.environ, "RANKWISE_SECRET_FILE": str(tmp_path / "secret"), "RANKWISE_OUTAGE_LIMIT_S": "3"}
+    environment["RANKWISE_HEARTBEAT_LIMIT_S"] = "3"
+    secret.new_file(tmp_path / "secret")
+    words = ["run", "--elastic", "--nnodes", "1:2", "--rdzv-endpoint", "10.77.0.1:29500", "--no-python", "sh", "-c"]
+    words.append("touch there-$RANK-$TORCHELASTIC_RESTART_COUNT; while [ ! -e go ]; do sleep 0.05; done")
+
+    def start(host: int) -> subprocess.Popen[str]:
+        command = hosts.command(host, sys.executable, "-m", "rankwise", *words)
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+
+    def there(name: str) -> bool:
+        return wait_until((tmp_path / f"there-{name}").exists, PATIENCE_S)
+
+    with Hosts(2) as hosts, ExitStack() as stack:
+        first, second = (stack.enter_context(start(host)) for host in (0, THERE))
+        for process in (first, second):
+            stack.callback(process.kill)
+        assert there("0-0")
+        assert there("1-0")
+        hosts.part(THERE)
+        assert first.stderr is not None
+        assert "rank 1 went with it; the others go on" in first.stderr.readline()
+        _, err = second.communicate(timeout=PATIENCE_S)
+        assert (second.returncode, "node 0" in err) == (111, True), err
+        hosts.join(THERE)
+        again = stack.enter_context(start(THERE))
+        stack.callback(again.kill)
+        assert there("1-1")
+        (tmp_path / "go").touch()
+        assert [process.wait(PATIENCE_S) for process in (first, again)] == [0, 0]

@@ -20,15 +20,17 @@ from pathlib import Path
 from rankwise.launching import DebugLevel, get_debug_level
 from rankwise_launch.config import LaunchConfig
 from rankwise_launch.dead import Dead
+from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import ENDING, SUSPENDING, Interrupts
 from rankwise_launch.job_store import JobStore
-from rankwise_launch.nodes import Verdict, Verdicts
 from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
 from rankwise_launch.preloading import Preloaded
+from rankwise_launch.verdict import Verdict
+from rankwise_launch.verdicts import Verdicts
 from rankwise_launch.worker import Worker, command_line, program
 
 __all__ = ["Attempt"]
@@ -60,7 +62,7 @@ class Attempt:
         console: Console,
         guard: Guard,
         interrupts: Interrupts,
-        verdicts: Verdicts | None,
+        verdicts: Verdicts | ElasticVerdicts | None,
         log_dir: Path | None,
         preloaded: Preloaded | None = None,
         store: JobStore | None = None,
@@ -270,17 +272,22 @@ class Attempt:
                 self._end_by(number)
             else:
                 self._signal_all(signal.SIGKILL)
-                if self._verdicts is not None:
-                    self._verdicts.kill()
+                self._kill_elsewhere()
 
     def _end_by(self, number: int) -> None:
         self._interrupted = number
         self._start_no_more()
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self._tell_of_signal(number, "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name)
+        self._pass_on(number)
+
+    def _tell_of_signal(self, number: int, name: str) -> None:
         self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
         if self._verdicts is not None:
             self._verdicts.stopped(number, name)
-        self._pass_on(number)
+
+    def _kill_elsewhere(self) -> None:
+        if self._verdicts is not None:
+            self._verdicts.kill()
 
     def _hand_on(self, number: int) -> None:
         """Give the ranks a signal that is theirs."""

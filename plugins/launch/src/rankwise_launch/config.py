@@ -51,13 +51,14 @@ class LaunchConfig:
     Attributes:
         command: The script, module or program, and its arguments.
         nproc_per_node: How many ranks run on this node.
-        nnodes: Number of nodes.
+        nnodes: Number of nodes; of an elastic job the largest.
         node_rank: Which of them this is; `UNNUMBERED` if the launchers are to agree on that.
         master_addr: The address of node 0, which all nodes can reach.
         master_port: The port at which the ranks meet; None picks a free one, on a single node.
         max_restarts: How often all ranks are started again after a failure; if elastic, how often any one is.
         elastic: A rank that fails does not end the others, and is started again by itself.
-        min_ranks: How many ranks of an elastic job must end well.
+        least_nodes: With how many nodes an elastic job may begin and goes on; None for all.
+        min_ranks: How many ranks of an elastic job must end well; None for those of as many nodes as it may begin with.
         log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
         tee: Which streams are written to log files as well as to the console.
         redirects: Which streams are written to log files only.
@@ -70,6 +71,7 @@ class LaunchConfig:
         local_rank_argument: Give the script `--local_rank=N` as its first argument.
         grace_s: How long ranks may take to end after Ctrl-C or SIGTERM before they are killed.
         join_timeout_s: How long to wait for the launchers of the other nodes.
+        last_call_s: How long to wait for more of them, once there are `min_nodes`.
     """
 
     command: tuple[str, ...]
@@ -80,7 +82,8 @@ class LaunchConfig:
     master_port: int | None = None
     max_restarts: int = 0
     elastic: bool = False
-    min_ranks: int = 1
+    least_nodes: int | None = None
+    min_ranks: int | None = None
     log_dir: Path | None = None
     tee: Streams = field(default_factory=Streams)
     redirects: Streams = field(default_factory=Streams)
@@ -93,11 +96,17 @@ class LaunchConfig:
     local_rank_argument: bool = False
     grace_s: float = 5.0
     join_timeout_s: float = 300.0
+    last_call_s: float = 30.0
 
     def __post_init__(self) -> None:
         for broken, sentence in self._mistakes():
             if broken:
                 raise LaunchError(ExitCode.USAGE, sentence)
+
+    @property
+    def min_nodes(self) -> int:
+        """With how many nodes the job may begin."""
+        return self.nnodes if self.least_nodes is None else self.least_nodes
 
     @property
     def master_port_of_nodes(self) -> int:
@@ -107,6 +116,8 @@ class LaunchConfig:
 
     def _mistakes(self) -> list[tuple[bool, str]]:
         port, several = self.master_port, self.nnodes > 1
+        nodes = f"{self.min_nodes}:{self.nnodes}"
+        least = 1 if self.min_ranks is None else self.min_ranks
         return [
             (not self.command, "give a script to run"),
             (self.nproc_per_node < 1, f"at least 1 process per node is needed, not {self.nproc_per_node}"),
@@ -125,12 +136,18 @@ class LaunchConfig:
                 "--preload is for Python programs: a program of another kind (--no-python) starts by itself",
             ),
             (self.max_restarts < 0, f"--max-restarts cannot be {self.max_restarts}"),
-            (self.min_ranks < 1, f"--min-ranks must be at least 1, not {self.min_ranks}"),
-            (self.min_ranks > 1 and not self.elastic, "--min-ranks is for --elastic; otherwise a job needs all ranks"),
             (
-                not several and self.min_ranks > self.nproc_per_node >= 1,
-                few_ranks(self.min_ranks, self.nproc_per_node),
+                not 1 <= self.min_nodes <= max(self.nnodes, 1),
+                f"--nnodes {nodes}: the first number is the least, and at least 1",
             ),
+            (
+                self.min_nodes < self.nnodes and not self.elastic,
+                f"--nnodes {nodes} is for --elastic: otherwise a job has as many nodes from its beginning to its end "
+                f"as it is told; add --elastic, or give one number, such as --nnodes {self.nnodes}",
+            ),
+            (least < 1, f"--min-ranks must be at least 1, not {least}"),
+            (least > 1 and not self.elastic, "--min-ranks is for --elastic; otherwise a job needs all ranks"),
+            (not several and least > self.nproc_per_node >= 1, few_ranks(least, self.nproc_per_node)),
         ]
 
 
@@ -198,6 +215,8 @@ def _gpus() -> int:
 class ExitCode(IntEnum):
     """Why the launcher itself ended a job, or did not begin one."""
 
+    #: A node has come to an elastic job that needs no more: no failure.
+    UNNEEDED = 0
     USAGE = 2
     CANNOT_START = 71
     SECRET = 77

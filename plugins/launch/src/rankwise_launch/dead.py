@@ -6,7 +6,10 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 
-__all__ = ["Dead"]
+__all__ = ["EVERY", "Dead"]
+
+#: Whichever process has come as a rank: its node is lost, and nobody has taken that's place.
+EVERY = -1
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Dead:
     Attributes:
         rank: Its rank.
         cause: How it ended, for the error.
-        process: The number of its process, if its death does not end the job; else 0.
+        process: The number of its process, or `EVERY`, if its death does not end the job; else 0.
         size: Number of ranks of the job, if its death does not end that and nobody takes its place; else 0.
     """
 
@@ -37,7 +40,7 @@ class Dead:
             return True
         with suppress(ValueError, LookupError, TypeError):
             if seat is not None:
-                return bool(json.loads(seat)["pid"] == self.process)
+                return self.process == EVERY or bool(json.loads(seat)["pid"] == self.process)
             if self.size:
                 return is_first_life if first is None else bool(json.loads(first)["count"] == self.size)
         return False

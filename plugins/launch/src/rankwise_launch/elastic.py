@@ -9,17 +9,20 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rankwise_launch.attempt import Attempt
 from rankwise_launch.config import LaunchConfig, LaunchError
-from rankwise_launch.dead import Dead
+from rankwise_launch.dead import EVERY, Dead
+from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.environment import Layout
 from rankwise_launch.failures import Death, OutOfMemoryWatch
 from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
+from rankwise_launch.roster import NodeJoined, NodeLost
 from rankwise_launch.tally import Tally
 from rankwise_launch.worker import Worker
 from rankwise_network.secret import Secret
@@ -37,6 +40,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _LEFTOVER_S, _LONGEST_END_S = 0.5, 2.0
 #: How often to look whether it has ended, and during a pause whether other ranks have ended well, on whichever node.
 _LOOK_S, _GLANCE_S = 0.02, 0.5
+#: How many ranks of a node are named.
+_MOST_SHOWN = 16
 
 
 def pause_s(quick_failures: int) -> float:
@@ -66,9 +71,19 @@ class ElasticAttempt(Attempt):
         self._pending: dict[int, Death] = {}
         #: How often local ranks were started again, and how often they have failed in a row soon after that.
         self._restarts: Counter[int] = Counter()
+        self._lives_before = [tally.lives_before(layout.first_rank + each) for each in range(config.nproc_per_node)]
         self._quick: Counter[int] = Counter()
         self._deaths: list[Death] = []
         self._memory = OutOfMemoryWatch()
+        #: The signal by which this node leaves the job, which goes on.
+        self._leaving = ""
+
+    def run(self, secret_fd: int) -> Outcome:
+        """Run all ranks to their end, or until this node leaves."""
+        outcome = super().run(secret_fd)
+        if self._leaving and isinstance(self._verdicts, ElasticVerdicts):
+            self._verdicts.leave(self._leaving)
+        return outcome
 
     def _outcome(self) -> Outcome:
         outcome = super()._outcome()
@@ -84,7 +99,8 @@ class ElasticAttempt(Attempt):
     # ------------------------------------------------------------------ what happens
 
     def _on_success(self, worker: Worker) -> None:
-        self._tally.finish()
+        if self._interrupted is None:  # else it has only done as it was told
+            self._tally.finish(worker.rank)
         super()._on_success(worker)
 
     def _on_failure(self, worker: Worker) -> None:
@@ -119,7 +135,7 @@ class ElasticAttempt(Attempt):
         if self._tally.is_finishing():
             self._lose(worker, death, "other ranks have ended well")
             return
-        left = self._tally.take_restart()
+        left = self._tally.take_restart(worker.rank)
         if left is None:
             self._lose(worker, death, "no restart is left" if most else "--max-restarts is 0")
             return
@@ -132,8 +148,8 @@ class ElasticAttempt(Attempt):
 
     def _lose(self, worker: Worker, death: Death, why: str) -> None:
         """Go on without a rank, or end the job if it cannot."""
-        rest = self._layout.world_size - self._tally.lose()
-        if rest < self._config.min_ranks:
+        rest, is_enough = self._tally.lose(worker.rank)
+        if not is_enough:
             few = f"only {rest} {'is' if rest == 1 else 'are'} left" if rest else "none is left"
             self._tell(death, f"is not started again, as {why}; {few}, which ends the job")
             super()._on_failure(worker)
@@ -170,14 +186,73 @@ class ElasticAttempt(Attempt):
         death.replaced = True
         self._deaths.append(death)
 
+    def _start(self, local_rank: int, layout: Layout) -> Worker:
+        lives = self._lives_before[local_rank] + self._restarts[local_rank]
+        return super()._start(local_rank, replace(layout, attempt=lives, world_size=self._tally.world_size))
+
     def _start_again(self, worker: Worker) -> None:
         local_rank = worker.local_rank
-        successor = self._start(local_rank, replace(self._layout, attempt=self._restarts[local_rank] + 1))
         self._restarts[local_rank] += 1
+        try:
+            successor = self._start(local_rank, self._layout)
+        except LaunchError:
+            self._restarts[local_rank] -= 1
+            raise
         if self._store is not None and self._preloaded is None:
             self._store.spare(successor.pid)
         self._workers.remove(worker)
         self._replaced = [each for each in (*self._replaced, worker) if each.streams or not each.is_gone()]
+
+    # ------------------------------------------------------------------ other nodes
+
+    def _on_verdict(self) -> None:
+        verdicts = self._verdicts
+        if not isinstance(verdicts, ElasticVerdicts):
+            return
+        for news in verdicts.take_news():
+            if news.number != verdicts.node_rank:
+                self._on_news(news)
+        verdicts.note_handled()
+        if verdicts.killed or self._elsewhere is None:
+            super()._on_verdict()
+        else:
+            verdicts.clear()
+
+    def _on_news(self, news: NodeLost | NodeJoined) -> None:
+        node = f"node {news.number} ({news.host})"
+        if isinstance(news, NodeJoined):
+            self._console.resize(news.world_size)
+            what = "is back, with" if news.again else f"has joined the job, which has {news.world_size} ranks now, with"
+            self._console.say(f"rankwise: {node} {what} {_ranks(news.ranks)}")
+        elif not news.ends:  # else the end tells of it
+            rest = "the others go on"
+            if news.is_awaited:
+                rest += f", and end unless another node comes within {self._config.join_timeout_s:g} s"
+            self._console.say(f"rankwise: {node} is lost: {news.text}; {_ranks(news.ranks)} went with it; {rest}")
+            self._tell_of_node(news)
+
+    def _tell_of_node(self, news: NodeLost) -> None:
+        """Tell ranks that meet of those that were on a lost node."""
+        if self._store is not None:
+            for rank in news.ranks:
+                cause = f"its node {news.number} is lost: {news.text}"
+                self._store.tell_of_death(Dead(rank, cause, EVERY, self._tally.world_size))
+
+    def _tell_of_signal(self, number: int, name: str) -> None:
+        if isinstance(self._verdicts, ElasticVerdicts) and self._verdicts.node_rank != 0 and number != signal.SIGINT:
+            self._leaving = name
+            text = "stopping the ranks of this node, without which the job goes on"
+            self._console.say(f"rankwise: {name}: {text} (once more kills them at once)")
+        else:
+            super()._tell_of_signal(number, name)
+
+    def _kill_elsewhere(self) -> None:
+        if not self._leaving:
+            super()._kill_elsewhere()
+
+    def _tell_of_failure(self) -> None:
+        if not self._leaving:
+            super()._tell_of_failure()
 
     # ------------------------------------------------------------------ what is told
 
@@ -194,3 +269,9 @@ class ElasticAttempt(Attempt):
             from rankwise_launch.serving import tell_of_death
 
             tell_of_death(self._layout.master_addr, self._layout.store_port, self._secret, dead)
+
+
+def _ranks(ranks: Collection[int]) -> str:
+    """Name some ranks."""
+    shown = ", ".join(map(str, sorted(ranks)[:_MOST_SHOWN])) + ", ..." * (len(ranks) > _MOST_SHOWN)
+    return f"rank{'s' * (len(ranks) != 1)} {shown}" if ranks else "none of its ranks"

@@ -22,6 +22,7 @@ class Layout:
         attempt: How often the ranks have been restarted, or the one that this is for.
         run_id: The name of the run.
         store_port: Where the launcher of node 0 serves a store for them; 0 if it does not.
+        nodes: Number of nodes.
     """
 
     first_rank: int
@@ -31,6 +32,7 @@ class Layout:
     attempt: int
     run_id: str
     store_port: int = 0
+    nodes: int = 1
 
 
 def rank_environment(config: LaunchConfig, layout: Layout, local_rank: int, secret_fd: int) -> dict[str, str]:
@@ -67,7 +69,7 @@ def _place(config: LaunchConfig, layout: Layout, local_rank: int) -> dict[str, s
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": str(config.nproc_per_node),
         "GROUP_RANK": str(config.node_rank),
-        "GROUP_WORLD_SIZE": str(config.nnodes),
+        "GROUP_WORLD_SIZE": str(layout.nodes),
         "ROLE_RANK": rank,
         "ROLE_NAME": config.role,
         "ROLE_WORLD_SIZE": size,

@@ -1,4 +1,4 @@
-"""How the launchers of several nodes find each other, and tell each other how an attempt ends.
+"""How the launchers of several nodes find each other.
 
 They meet in a store of their own, next to the port at which the ranks meet.
 """
@@ -10,24 +10,24 @@ import json
 import os
 import shlex
 import socket
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise.launching import Deadline, __version__
 from rankwise_launch.config import UNNUMBERED, ExitCode, LaunchConfig, LaunchError
-from rankwise_launch.presence import Loss, Presence, say_first, silence_s
-from rankwise_launch.tally import SharedTally
+from rankwise_launch.last_word import command
+from rankwise_launch.presence import Loss, Presence, say_first, silence_s, word_of
+from rankwise_launch.verdicts import Verdicts
 
 if TYPE_CHECKING:
+    from rankwise_launch.elastic_verdicts import ElasticVerdicts
     from rankwise_stores import TCPStore
 
-__all__ = ["Nodes", "Verdict", "Verdicts"]
+__all__ = ["Nodes", "Place", "difference", "two_launchers"]
 
 #: How long the launcher that serves the store waits for the others to have read the last verdict.
 _FAREWELL_S = 3.0
@@ -39,24 +39,20 @@ _LOOK_S, _ANSWER_S = 0.5, 5.0
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """How an attempt has ended, for all nodes alike: the first that is given counts."""
+class Place(NamedTuple):
+    """Where the ranks of a node are in the job.
 
-    success: bool
-    node_rank: int
-    host: str
-    exit_code: int
-    text: str
-    #: The signal by which the node's launcher was stopped; 0 if it ended otherwise.
-    signal: int = 0
-    #: Whether the node is lost, so that there is no other attempt.
-    lost: bool = False
+    Attributes:
+        first_rank: The rank of its local rank 0.
+        world_size: How many ranks the job has.
+        store_port: Where node 0 serves their store.
+        nodes: How many nodes the job has.
+    """
 
-    @property
-    def is_final(self) -> bool:
-        """Whether there is no other attempt."""
-        return self.lost or self.signal != 0
+    first_rank: int
+    world_size: int
+    store_port: int
+    nodes: int
 
 
 class Nodes:
@@ -69,7 +65,7 @@ class Nodes:
         self._silence_s = silence_s()
         self._presence: Presence | None = None
         self._hosts: list[str] = []
-        self._place = f"{config.master_addr}:{config.master_port_of_nodes}"
+        self._where = f"{config.master_addr}:{config.master_port_of_nodes}"
         self._open = partial(TCPStore, config.master_addr, config.master_port_of_nodes, timeout=config.join_timeout_s)
         try:
             if config.node_rank == UNNUMBERED:
@@ -82,14 +78,14 @@ class Nodes:
         except DistTimeoutError as error:
             raise LaunchError(
                 ExitCode.NODE_MISSING,
-                f"the launcher of node 0 has not answered at {self._place} within {config.join_timeout_s:g} s; is it "
+                f"the launcher of node 0 has not answered at {self._where} within {config.join_timeout_s:g} s; is it "
                 f"running there, with the same job secret, and is the port open?",
             ) from error
         except (DistError, OSError, ValueError) as error:
             if config.node_rank == 0 and (owner := self._other_node_0()):
-                raise LaunchError(ExitCode.USAGE, _two_launchers(owner, 0)) from error
+                raise LaunchError(ExitCode.USAGE, two_launchers(owner, 0)) from error
             code = ExitCode.PORT_IN_USE if config.node_rank == 0 else ExitCode.NODE_MISSING
-            raise LaunchError(code, f"the launchers cannot meet at {self._place}: {error}") from error
+            raise LaunchError(code, f"the launchers cannot meet at {self._where}: {error}") from error
         self.store.set_timeout(min(_ANSWER_S, self._silence_s))
 
     @property
@@ -107,7 +103,7 @@ class Nodes:
             store.close()
             raise LaunchError(
                 ExitCode.USAGE,
-                f"there are {self._config.nnodes} launchers already that meet at {self._place}, as --nnodes says",
+                f"there are {self._config.nnodes} launchers already that meet at {self._where}, as --nnodes says",
             )
         return store, number
 
@@ -135,8 +131,8 @@ class Nodes:
                     self._presence.await_others(_FAREWELL_S)
         self.store.close()
 
-    def join(self, attempt: int, store_port: int) -> tuple[list[int], int]:
-        """Wait for all launchers; return how many ranks each node has, and where node 0 serves their store.
+    def join(self, attempt: int, store_port: int) -> Place:
+        """Wait for all launchers; return where the ranks of this node are. Node 0 says where it serves their store.
 
         Raises:
             LaunchError: Some did not come in time or are gone, have been started differently, or two claim to be the
@@ -154,7 +150,8 @@ class Nodes:
             lost = self._lost() or Loss(0, f"its launcher is gone: {error}")
             raise LaunchError(ExitCode.NODE_LOST, self._tell(lost)) from error
         self._hosts = [str(node["host"]) for node in nodes]
-        return [int(node["nproc"]) for node in nodes], int(nodes[0]["store"])
+        sizes = [int(node["nproc"]) for node in nodes]
+        return Place(sum(sizes[: self._config.node_rank]), sum(sizes), int(nodes[0]["store"]), len(sizes))
 
     def _keys(self, attempt: int) -> list[str]:
         return [f"{attempt}/node/{node}" for node in range(self._config.nnodes)]
@@ -166,15 +163,20 @@ class Nodes:
             LaunchError: Another launcher has the place.
         """
         config, key = self._config, self._keys(attempt)[self._config.node_rank]
-        mine = {"node": config.node_rank, "host": socket.gethostname(), "pid": os.getpid(), "terms": _terms(config)}
-        mine |= {"nproc": config.nproc_per_node, "store": store_port}
+        mine = {**self._claim_of(), "store": store_port}
         if self._presence is None:
             say_first(self.store, config.node_rank)
         found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
         if found != mine:
-            raise LaunchError(ExitCode.USAGE, _two_launchers(str(found["host"]), config.node_rank))
+            raise LaunchError(ExitCode.USAGE, two_launchers(str(found["host"]), config.node_rank))
         if self._presence is None:
             self._presence = Presence(self.store, config.node_rank, config.nnodes, self._silence_s)
+
+    def _claim_of(self) -> dict[str, Any]:
+        """Return what this launcher says of itself."""
+        config = self._config
+        mine = {"node": config.node_rank, "host": socket.gethostname(), "pid": os.getpid(), "terms": _terms(config)}
+        return {**mine, "nproc": config.nproc_per_node}
 
     def _assemble(self, attempt: int) -> tuple[int, str]:
         """Wait until all nodes are there; return the exit code and the reason if they cannot begin.
@@ -187,8 +189,8 @@ class Nodes:
         else:
             both = [keys[0], keys[self._config.node_rank]]
             claims = self._await(lambda wait_s: self.store.multi_get(both, wait_s), _ANSWER_S)
-            if difference := _difference(claims or []):
-                self._decide(joined, ExitCode.USAGE, difference)
+            if text := difference(claims or []):
+                self._decide(joined, ExitCode.USAGE, text)
         patience_s = self._config.join_timeout_s + _FAREWELL_S
         answer = self._await(lambda wait_s: self.store.get(joined, wait_s), patience_s)
         if answer is None:
@@ -214,7 +216,7 @@ class Nodes:
         if found is not None:
             assert self._presence is not None
             self._presence.complete = bool(found)
-            return ExitCode.USAGE, _difference(found)
+            return ExitCode.USAGE, difference(found)
         lost = self._lost()
         return (ExitCode.NODE_LOST, self._tell(lost)) if lost else (ExitCode.NODE_MISSING, self._missing(keys))
 
@@ -232,21 +234,22 @@ class Nodes:
         return self._presence.lost if self._presence is not None else None
 
     def _tell(self, lost: Loss) -> str:
-        return f"node {lost.node_rank} is lost: {lost.text} ({self._place})"
+        return f"node {lost.node_rank} is lost: {lost.text} ({self._where})"
 
-    def verdicts(self, attempt: int) -> Verdicts:
+    def verdicts(self, attempt: int) -> Verdicts | ElasticVerdicts:
         """Return what tells how an attempt ends."""
         return Verdicts(self.store, self._config, attempt, self._hosts, self._lost)
 
-    def tally(self, attempt: int) -> SharedTally:
-        """Return what counts the failures on all nodes."""
-        return SharedTally(self.store, attempt, self._config.max_restarts)
+    def last_word(self) -> list[str]:
+        """Return the command that tells the others that this launcher was killed; nothing on node 0."""
+        node, config = self._config.node_rank, self._config
+        return command(config.master_addr, config.master_port_of_nodes, word_of(node)) if node else []
 
     def _missing(self, keys: list[str]) -> str:
         lacking = [str(node) for node, key in enumerate(keys) if not self.store.check([key])]
         nodes = f"node {lacking[0]} has" if len(lacking) == 1 else f"nodes {', '.join(lacking)} have"
         return (
-            f"{nodes} not joined at {self._place} within {self._config.join_timeout_s:g} s; start `rankwise run "
+            f"{nodes} not joined at {self._where} within {self._config.join_timeout_s:g} s; start `rankwise run "
             f"--nnodes {self._config.nnodes} --node-rank {lacking[0]} ...` there"
         )
 
@@ -256,125 +259,30 @@ def _terms(config: LaunchConfig) -> dict[str, Any]:
     kind = ["-m"] * config.module + ["--no-python"] * config.no_python
     return {
         "the version of rankwise": __version__,
-        "--nnodes": config.nnodes,
+        "--nnodes": config.nnodes if config.min_nodes == config.nnodes else f"{config.min_nodes}:{config.nnodes}",
         "--max-restarts": config.max_restarts,
         "--elastic": "given" if config.elastic else "not given",
-        "--min-ranks": config.min_ranks,
+        "--min-ranks": config.min_ranks or "not given",
         "the command": shlex.join([*kind, *config.command]),
     }
 
 
-def _difference(claims: Sequence[bytes]) -> str:
+def difference(claims: Sequence[bytes]) -> str:
     """Say in what a node was started otherwise than node 0, "" if none was."""
     first, *others = map(json.loads, claims or [b"{}"])
     for other in others:
         for name, value in first["terms"].items():
             found = other["terms"].get(name)
             if found != value:
-                where = f"{value} on node 0 ({first['host']}) and {found} on node {other['node']} ({other['host']})"
+                here = f"a node on {other['host']}" if other["node"] == UNNUMBERED else _named(other)
+                where = f"{value} on {_named(first)} and {found} on {here}"
                 return f"the launchers were started differently: {name} is {where}"
     return ""
 
 
-def _two_launchers(host: str, node_rank: int) -> str:
+def _named(claim: dict[str, Any]) -> str:
+    return f"node {claim['node']} ({claim['host']})"
+
+
+def two_launchers(host: str, node_rank: int) -> str:
     return f"another launcher, on {host}, is node {node_rank} already; check --node-rank"
-
-
-class Verdicts:
-    """Waits, on a thread, for how an attempt ends, and lets this node have its say.
-
-    Attributes:
-        current: The verdict, once there is one.
-        killed: Whether a second signal to a launcher has asked that all ranks be killed.
-    """
-
-    def __init__(
-        self,
-        store: TCPStore,
-        config: LaunchConfig,
-        attempt: int,
-        hosts: Sequence[str],
-        lost: Callable[[], Loss | None],
-    ) -> None:
-        self._store, self._config, self._attempt, self._hosts, self._lost = store, config, attempt, hosts, lost
-        self._key = f"{attempt}/verdict"
-        #: One for each node: a node that stops waiting says so to itself alone.
-        self._kill_keys = [f"{attempt}/kill/{node}" for node in range(config.nnodes)]
-        self.current: Verdict | None = None
-        self.killed = False
-        self._reader, self._writer = os.pipe()
-        self._closing = False
-        self._thread = threading.Thread(target=self._listen, name="rankwise verdicts", daemon=True)
-        start_thread(self._thread)
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when there is news."""
-        return self._reader
-
-    def clear(self) -> None:
-        """Make the descriptor wait for the next news."""
-        os.read(self._reader, 1)
-
-    def failed(self, exit_code: int, text: str) -> None:
-        """Say that the attempt has failed on this node."""
-        self._give(Verdict(False, self._config.node_rank, socket.gethostname(), exit_code, text))
-
-    def stopped(self, number: int, name: str) -> None:
-        """Say that a signal has stopped the launcher of this node."""
-        text = f"its launcher was stopped by {name}"
-        self._give(Verdict(False, self._config.node_rank, socket.gethostname(), 128 + number, text, number))
-
-    def kill(self) -> None:
-        """Ask all nodes to kill their ranks immediately."""
-        with contextlib.suppress(DistError):
-            self._store.multi_set(self._kill_keys, [b"kill"] * len(self._kill_keys))
-
-    def node_is_done(self) -> None:
-        """Say that all ranks of this node have ended well; the last node's word ends the attempt."""
-        with contextlib.suppress(DistError):  # if the store is gone the listening thread tells of it
-            if self._store.add(f"{self._attempt}/done", 1) == self._config.nnodes:
-                self._give(Verdict(True, self._config.node_rank, socket.gethostname(), 0, ""))
-
-    def close(self) -> None:
-        """Stop waiting."""
-        self._closing = True
-        with contextlib.suppress(DistError):
-            # Wakes the thread where there has been no verdict, or no second signal.
-            self._store.compare_set(self._key, b"", b"null")
-            self._store.compare_set(self._kill_keys[self._config.node_rank], b"", b"closed")
-        self._thread.join(5.0)
-        os.close(self._reader)
-        os.close(self._writer)
-
-    def _give(self, verdict: Verdict) -> None:
-        with contextlib.suppress(DistError):
-            self._store.compare_set(self._key, b"", json.dumps(asdict(verdict)).encode())
-
-    def _listen(self) -> None:
-        verdict = self._awaited(self._key)
-        if verdict is not None and (found := json.loads(verdict)):
-            self.current = Verdict(**found)
-        os.write(self._writer, b"!")
-        if self.current is not None and self.current.signal:
-            self.killed = self._awaited(self._kill_keys[self._config.node_rank]) == b"kill"
-            os.write(self._writer, b"!")
-
-    def _awaited(self, key: str) -> bytes | None:
-        """Return what a key gets; None once this end stops waiting, or the launcher of node 0 has gone."""
-        while not self._closing:
-            try:
-                return self._store.get(key, _LOOK_S)
-            except DistTimeoutError:
-                lost = self._lost()
-            except (DistError, OSError) as error:
-                lost = self._lost() or Loss(0, f"its launcher is gone: {error}")
-            if lost is not None and lost.node_rank == 0:
-                self.current = self.current or self._of(lost)
-                break
-            if lost is not None:
-                self._give(self._of(lost))  # as node 0, for all
-        return None
-
-    def _of(self, lost: Loss) -> Verdict:
-        host = self._hosts[lost.node_rank]
-        return Verdict(False, lost.node_rank, host, ExitCode.NODE_LOST, lost.text, lost=True)

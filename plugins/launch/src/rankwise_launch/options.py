@@ -57,7 +57,7 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
         help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); "
         "defaults to $PET_NPROC_PER_NODE, else 1",
     )
-    nodes = "number of nodes; defaults to $PET_NNODES, else 1"
+    nodes = "number of nodes, with --elastic also MIN:MAX; defaults to $PET_NNODES, else 1"
     _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
     which = f"this node's number; defaults to 0 on a single node, otherwise to one of ${', $'.join(_NODE_RANKS)}, "
     which += "else the launchers agree: node 0 is the one at --master-addr"
@@ -72,6 +72,8 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--standalone", action="store_true", help="use one node and a free port, despite other options")
     wait = "seconds to wait for the launchers of the other nodes; default 300"
     _both(group, "--join-timeout", type=_seconds, default=300.0, metavar="S", help=wait)
+    call = "with --nnodes MIN:MAX, seconds to wait for more nodes once there are MIN; default 30"
+    _both(group, "--last-call", type=_seconds, default=30.0, metavar="S", help=call)
 
 
 def _add_ends(group: argparse._ArgumentGroup) -> None:
@@ -79,8 +81,11 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
     _both(group, "--max-restarts", type=int, default=0, metavar="N", help=again)
     elastic = "let the other ranks go on when one fails, and restart that one as often as --max-restarts allows"
     group.add_argument("--elastic", action="store_true", help=elastic)
-    enough = "with --elastic, end the job once fewer than M ranks are left; default 1"
-    _both(group, "--min-ranks", type=int, default=1, metavar="M", help=enough)
+    enough = (
+        "with --elastic, end the job once fewer than M ranks are left; defaults to 1, with --nnodes MIN:MAX to the "
+    )
+    enough += "ranks of MIN nodes"
+    _both(group, "--min-ranks", type=int, metavar="M", help=enough)
     grace = "seconds that ranks have to end after Ctrl-C or SIGTERM; default 5 (always 0.5 after a failure)"
     group.add_argument("--grace", type=_seconds, default=5.0, metavar="S", help=grace)
 
@@ -123,8 +128,9 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         LaunchError: They make no sense together.
     """
     apply_rendezvous(options)
+    least, options.nnodes = options.nnodes
     if options.standalone:
-        options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 0, None, None
+        least, options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 1, 0, None, None
     logs_everything = options.log_dir is not None and options.tee == Streams() and options.redirects == Streams()
     if options.nnodes > 1:
         _fill_in_master(options)
@@ -136,7 +142,8 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         command=(options.script, *options.args),
         nproc_per_node=options.nproc_per_node,
         nnodes=options.nnodes,
-        node_rank=_node_rank(options),
+        least_nodes=least,
+        node_rank=_node_rank(options, least),
         master_addr=options.master_addr or "127.0.0.1",
         master_port=options.master_port,
         max_restarts=options.max_restarts,
@@ -154,6 +161,7 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         local_rank_argument=not getattr(options, "use_env", True),
         grace_s=options.grace,
         join_timeout_s=options.join_timeout,
+        last_call_s=options.last_call,
     )
 
 
@@ -169,9 +177,11 @@ def _fill_in_master(options: argparse.Namespace) -> None:
     options.master_port = options.master_port or port or None
 
 
-def _node_rank(options: argparse.Namespace) -> int:
+def _node_rank(options: argparse.Namespace, least: int) -> int:
     if options.node_rank is not None or options.nnodes <= 1:
         return options.node_rank or 0
+    if least < options.nnodes:  # another job step or controller, which numbers from 0 too, may start more of them
+        return int(os.environ.get("PET_NODE_RANK") or UNNUMBERED)
     if os.environ.get("SLURM_STEP_NUM_TASKS") == str(options.nnodes) and os.environ.get("SLURM_PROCID", "").isdigit():
         # A launcher on each node, in the order of srun's tasks, which need not be that of the list of nodes.
         return int(os.environ["SLURM_PROCID"])
@@ -227,13 +237,12 @@ def _seconds(text: str) -> float:
 
 # ------------------ options of torchrun's: those that mean something here too, and an answer for each that does not
 
-_FIXED = "a job here has as many nodes from its beginning to its end as it is told; give one number"
 _OWN_LOGS = "the format of logs is fixed; see --log-dir, --tee and --redirects"
 _FILTERS = "lines cannot be chosen by their content; pipe the output through grep"
 
 #: What torchrun does and we do not, or otherwise.
 _ANSWERS = {
-    "--rdzv-conf": "say --join-timeout for how long to wait for the other nodes; there is nothing else to configure",
+    "--rdzv-conf": "say --join-timeout for how long to wait for the other nodes, and --last-call for those beyond MIN",
     "--local-addr": "set RANKWISE_SOCKET_IFNAME to the interface by which the others reach this node",
     "--logs-specs": _OWN_LOGS,
     "--event-log-handler": _OWN_LOGS,
@@ -291,20 +300,17 @@ def apply_rendezvous(options: argparse.Namespace) -> None:
     options.master_port = int(port or 0) or None
 
 
-def count_nodes(text: str) -> int:
-    """Return how many nodes `--nnodes TEXT` means, which torchrun writes as MIN:MAX too.
+def count_nodes(text: str) -> tuple[int, int]:
+    """Return how many nodes `--nnodes TEXT` means, as MIN and MAX: a number is both.
 
     Raises:
-        ArgumentTypeError: It is no number, or leaves the number open.
+        ArgumentTypeError: It is neither a number nor MIN:MAX.
     """
     low, _, high = text.partition(":")
     try:
-        least, most = int(low), int(high or low)
+        return int(low), int(high or low)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes") from None
-    if least != most:
-        raise argparse.ArgumentTypeError(f"{text!r}: {_FIXED}, such as --nnodes {most}")
-    return least
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes, nor MIN:MAX") from None
 
 
 class _Answer(argparse.Action):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rankwise_launch.failures import Death
-from rankwise_launch.nodes import Verdict
+from rankwise_launch.verdict import Verdict
 from rankwise_launch.worker import Worker
 
 __all__ = ["Outcome"]

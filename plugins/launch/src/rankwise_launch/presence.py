@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
 from rankwise_launch.config import ExitCode, LaunchError
+from rankwise_launch.registrar import KILLED, LEFT
 from rankwise_network import outage
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rankwise_stores import TCPStore
 
-__all__ = ["Loss", "Presence", "say_first", "silence_s"]
+__all__ = ["Loss", "Presence", "say_first", "silence_s", "word_of"]
 
 #: How often each launcher says that it is there; with more nodes than so many a second more rarely.
 _EVERY_S, _NODES_A_SECOND = 0.5, 500
@@ -29,7 +30,7 @@ _SILENCE_S, _WORDS = 5.0, 5
 _LIMIT = "RANKWISE_HEARTBEAT_LIMIT_S"
 #: How many intervals a look may count for: one that took longer was suspended itself, and says nothing of the others.
 _LATE = 2
-_NOT_YET, _LEFT = b"0", b"left"
+_NOT_YET = b"0"
 
 
 class Loss(NamedTuple):
@@ -54,10 +55,11 @@ def silence_s() -> float:
 def say_first(store: TCPStore, node_rank: int) -> None:
     """Say that a launcher is there, before others can see that it has taken its place: it may be gone just then."""
     if node_rank != 0:
-        store.add(_key(node_rank), 1)
+        store.add(word_of(node_rank), 1)
 
 
-def _key(node: int) -> str:
+def word_of(node: int) -> str:
+    """Return where a launcher says in the store that it is there."""
     return f"present/{node}"
 
 
@@ -82,7 +84,7 @@ class Presence:
         self._every_s = max(min(_EVERY_S, limit_s / _WORDS), nnodes / _NODES_A_SECOND)
         self._limit_s = max(limit_s, _WORDS * self._every_s)
         self._store = store.view(self._every_s)
-        self._keys = [_key(node) for node in range(nnodes)]
+        self._keys = [word_of(node) for node in range(nnodes)]
         self._said = [_NOT_YET] * nnodes
         self._silent_s = [0.0] * nnodes
         if node_rank == 0:
@@ -96,7 +98,7 @@ class Presence:
         """Say that this launcher comes to its end."""
         self._closing.set()
         self._thread.join()
-        self._store.set(self._keys[self._node_rank], _LEFT)
+        self._store.set(self._keys[self._node_rank], LEFT)
 
     def await_others(self, within_s: float) -> None:
         """On node 0, wait until all others that have come have left, or are lost."""
@@ -105,7 +107,7 @@ class Presence:
             sleep(0.02)
 
     def _stay(self) -> Iterator[bool]:
-        away = (_LEFT,) if self.complete else (_NOT_YET, _LEFT)
+        away = (LEFT, KILLED) if self.complete else (_NOT_YET, LEFT, KILLED)
         for node, word in enumerate(self._store.multi_get(self._keys)):
             is_lost = self.lost is not None and self.lost.node_rank == node
             yield node != 0 and word not in away and not is_lost
@@ -139,8 +141,10 @@ class Presence:
     def _judge(self, heard: dict[int, bool], passed_s: float) -> None:
         for node, is_new in heard.items():
             self._silent_s[node] = 0.0 if is_new else self._silent_s[node] + passed_s
-            if self._said[node] == _LEFT:
+            if self._said[node] == LEFT:
                 self._lose(node, "its launcher has ended")
+            elif self._said[node] == KILLED:
+                self._lose(node, "its launcher was killed")
             elif self._silent_s[node] > self._limit_s:
                 text = f"nothing has been heard of its launcher for {self._limit_s:g} s"
                 self._lose(node, f"{text}; it, its host or the network is gone")

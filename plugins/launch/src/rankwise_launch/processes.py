@@ -75,7 +75,7 @@ def hand_down(secret: bytes) -> int:
     The caller lets the children inherit it (`pass_fds` of `subprocess.Popen`), and closes it.
     """
     # opens: the job secret, on its way to the ranks
-    # reached by: the ranks, which inherit it; processes of this user, and root, through /proc
+    # reached by: the ranks and their guard, which inherit it; processes of this user, and root, through /proc
     # guarded by: no name; in no command line and no environment
     # proved by: tests/security/test_exposure.py
     if hasattr(os, "memfd_create"):

@@ -18,18 +18,22 @@ from rankwise.launching import keep_standard
 from rankwise_launch.attempt import Attempt
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError, few_ranks
 from rankwise_launch.elastic import ElasticAttempt
+from rankwise_launch.elastic_nodes import ElasticNodes, terms_of
+from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.environment import Layout, job_environment
 from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report, told_deaths
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import Interrupts, without_ranks
+from rankwise_launch.job_log import JobLog
 from rankwise_launch.job_store import JobStore
-from rankwise_launch.nodes import Nodes, Verdicts
+from rankwise_launch.nodes import Nodes, Place
 from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
 from rankwise_launch.preloading import Preloaded
 from rankwise_launch.processes import hand_down, require_processes
 from rankwise_launch.tally import Tally
+from rankwise_launch.verdicts import Verdicts
 from rankwise_network import secret
 
 __all__ = ["check_command", "run"]
@@ -83,11 +87,13 @@ class _Job:
         self._secret = _job_secret(config)
         self._secret_fd = hand_down(self._secret)
         stack.callback(os.close, self._secret_fd)
-        nodes = Nodes(config) if config.nnodes > 1 else None
+        nodes = (ElasticNodes if config.elastic else Nodes)(config) if config.nnodes > 1 else None
         if nodes is not None:
             config = self._config = nodes.config
         self._log_dir = _log_dir(config, self._run_id)
-        self._guard = stack.enter_context(Guard())
+        self._guard = stack.enter_context(Guard(self._secret_fd))
+        if nodes is not None:
+            self._guard.end_with(nodes.last_word())
         self._preloaded = stack.enter_context(self._preload()) if config.preload else None
         #: Those that this launcher serves: with several nodes the last attempt's until no other launcher is in it.
         self._stores: list[JobStore] = []
@@ -123,16 +129,16 @@ class _Job:
             if config.node_rank == 0:
                 # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
                 port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
-            store, sizes = self._open_store(port), [config.nproc_per_node]
-            store_port = store.port if store else 0
+            store = self._open_store(port)
+            place = Place(0, config.nproc_per_node, store.port if store else 0, 1)
             if self._nodes is not None:
-                sizes, store_port = self._nodes.join(attempt, store_port)
+                place = self._nodes.join(attempt, place.store_port)
             self._close_stores(but=store)
-            first_rank = sum(sizes[: config.node_rank])
-            layout = Layout(first_rank, sum(sizes), config.master_addr, port, attempt, self._run_id, store_port)
-            if layout.world_size < config.min_ranks:
-                raise LaunchError(ExitCode.USAGE, few_ranks(config.min_ranks, layout.world_size))
-            verdicts = None
+            first_rank, size, store_port, nodes = place
+            layout = Layout(first_rank, size, config.master_addr, port, attempt, self._run_id, store_port, nodes)
+            if size < (config.min_ranks or 1):
+                raise LaunchError(ExitCode.USAGE, few_ranks(config.min_ranks or 1, size))
+            verdicts: Verdicts | ElasticVerdicts | None = None
             if self._nodes is not None:
                 verdicts = self._nodes.verdicts(attempt)
                 stack.callback(verdicts.close)
@@ -149,12 +155,19 @@ class _Job:
                 raise
 
     def _ranks(
-        self, layout: Layout, interrupts: Interrupts, verdicts: Verdicts | None, store: JobStore | None
+        self,
+        layout: Layout,
+        interrupts: Interrupts,
+        verdicts: Verdicts | ElasticVerdicts | None,
+        store: JobStore | None,
     ) -> Attempt:
         config, place = self._config, (self._log_dir, self._preloaded, store)
         if not config.elastic:
             return Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
-        tally = self._nodes.tally(layout.attempt) if self._nodes is not None else Tally(config.max_restarts)
+        if isinstance(self._nodes, ElasticNodes):
+            tally = self._nodes.tally()
+        else:
+            tally = Tally(JobLog.of_one_node(config.nproc_per_node, terms_of(config)))
         means = self._guard, interrupts, verdicts, *place
         return ElasticAttempt(tally, self._secret, config, layout, self._console, *means)
 

@@ -1,0 +1,222 @@
+"""What node 0 of an elastic job decides: who is in, as which node, who is lost, and when the job begins.
+
+It has no sockets, threads or clocks either: it is told what launchers have said and how much time has passed, and
+yields entries for the log (`roster.py`). Node 0 alone decides this, as it serves the store: without it nobody could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rankwise_launch.config import UNNUMBERED, ExitCode
+from rankwise_launch.roster import Entry, Member, Roster
+
+__all__ = ["KILLED", "LEFT", "Card", "Patience", "Registrar"]
+
+#: What a launcher says last: it comes to its end; and what is said of it by the process that guards its ranks.
+LEFT, KILLED = b"left", b"killed"
+
+
+class Card(NamedTuple):
+    """What a launcher says of itself that wants to be in the job.
+
+    Attributes:
+        launcher: What tells it from all others.
+        host: Where it runs.
+        size: How many ranks it has.
+        wanted: The number that it was given, or `UNNUMBERED`.
+    """
+
+    launcher: str
+    host: str
+    size: int
+    wanted: int = UNNUMBERED
+
+
+class Patience(NamedTuple):
+    """How long node 0 waits.
+
+    Attributes:
+        silence_s: For a word of a launcher.
+        join_s: For nodes that must come, or come back, and how long one waits for a place.
+        last_call_s: For more nodes, once the least number is there.
+    """
+
+    silence_s: float
+    join_s: float
+    last_call_s: float
+
+
+@dataclass
+class _Watch:
+    """A launcher that says again and again that it is there."""
+
+    said: bytes = b""
+    silent_s: float = 0.0
+
+
+class Registrar:
+    """Decides for node 0.
+
+    Args:
+        roster: The job, in which node 0 is already. What this yields is applied to it before the next is asked for.
+        me: The launcher of node 0.
+        patience: How long it waits.
+        place: Where the launchers meet, for messages.
+        store_port: Where node 0 serves the store of the ranks.
+    """
+
+    def __init__(self, roster: Roster, me: str, patience: Patience, place: str, store_port: int = 0) -> None:
+        self._roster, self._me, self._patience, self._place = roster, me, patience, place
+        self._store_port = store_port
+        #: Who waits for a place, in the order in which they came, and for how long.
+        self._waiting: dict[str, tuple[Card, float]] = {}
+        self._watches: dict[str, _Watch] = {}
+        self._gathering_s = self._calling_s = self._short_s = 0.0
+
+    def come(self, card: Card) -> None:
+        """Take note of a launcher that wants to be in the job."""
+        self._waiting[card.launcher] = card, 0.0
+        self._watches[card.launcher] = _Watch()
+
+    def watched(self) -> list[str]:
+        """Return the launchers whose words are needed."""
+        return list(self._watches)
+
+    def look(self, words: Mapping[str, bytes], passed_s: float, has_heard: bool = True) -> Iterator[Entry]:
+        """Yield what there is to be decided.
+
+        Args:
+            words: What each launcher has said last.
+            passed_s: How much time has passed since the last look.
+            has_heard: Whether those that meet have been told of all ranks that are lost; until then nobody takes the
+                place of any.
+        """
+        yield from self._miss(words, passed_s)
+        if self._roster.verdict is None:
+            yield from self._admit(passed_s, has_heard)
+            yield from self._begin(passed_s)
+            yield from self._despair(passed_s)
+        else:
+            yield from self._turn_away("the job is ending", ExitCode.NODE_MISSING)
+
+    # ------------------------------------------------------------------ who is gone
+
+    def _miss(self, words: Mapping[str, bytes], passed_s: float) -> Iterator[Entry]:
+        for launcher, watch in list(self._watches.items()):
+            word = words.get(launcher, watch.said)
+            watch.silent_s = watch.silent_s + passed_s if word == watch.said else 0.0
+            watch.said = word
+            if text := self._why_gone(watch):
+                del self._watches[launcher]
+                if self._waiting.pop(launcher, None) is None:
+                    yield "lost", self._me, launcher, text
+
+    def _why_gone(self, watch: _Watch) -> str:
+        if watch.said == KILLED:
+            return "its launcher was killed"
+        if watch.said == LEFT:
+            return "its launcher has ended"
+        limit_s = self._patience.silence_s
+        if watch.silent_s > limit_s:
+            return f"nothing has been heard of its launcher for {limit_s:g} s; it, its host or the network is gone"
+        return ""
+
+    # ------------------------------------------------------------------ who is in
+
+    def _admit(self, passed_s: float, has_heard: bool) -> Iterator[Entry]:
+        if self._roster.is_finishing:
+            yield from self._turn_away("the job is finishing, and takes in no more nodes", ExitCode.UNNEEDED)
+        for launcher, (card, waited_s) in list(self._waiting.items()):
+            number = self._number_for(card) if has_heard or not self._roster.has_begun else None
+            if number is not None:
+                yield "enrol", self._me, number, launcher, card.host, card.size
+                if self._roster.of(launcher) is not None:  # else a rank has ended well just before
+                    del self._waiting[launcher]
+            elif refusal := self._refusal(card, waited_s + passed_s):
+                del self._waiting[launcher], self._watches[launcher]
+                yield "refuse", self._me, launcher, ExitCode.USAGE, refusal
+            else:
+                self._waiting[launcher] = card, waited_s + passed_s
+
+    def _turn_away(self, text: str, code: int) -> Iterator[Entry]:
+        for launcher in list(self._waiting):
+            del self._waiting[launcher], self._watches[launcher]
+            yield "refuse", self._me, launcher, code, text
+
+    def _number_for(self, card: Card) -> int | None:
+        """Return the number that a node can have: that of a lost one with as many ranks, or a new one; else None."""
+        members = self._roster.members
+        if len(self._roster.living()) >= self._roster.terms.most:
+            return None
+        if card.wanted != UNNUMBERED:
+            return card.wanted if _is_vacant(members.get(card.wanted), card.size) else None
+        lost = (number for number, member in sorted(members.items()) if _is_vacant(member, card.size))
+        return next(lost, next(number for number in range(len(members) + 1) if number not in members))
+
+    def _refusal(self, card: Card, waited_s: float) -> str:
+        """Say why a launcher waits no longer for a place; "" if it may."""
+        member, terms = self._roster.members.get(card.wanted), self._roster.terms
+        if member is not None and member.is_lost and member.size != card.size:
+            size = member.size
+            return f"node {member.number} of this job has {size} rank{'s' * (size != 1)}; start it with -n {size}"
+        if self._roster.has_begun and waited_s < self._patience.join_s:
+            return ""
+        if member is not None and not member.is_lost:
+            return f"another launcher, on {member.host}, is node {member.number} already; check --node-rank"
+        return f"there are {terms.most} launchers already that meet at {self._place}, as --nnodes says"
+
+    # ------------------------------------------------------------------ when it begins, and when it is given up
+
+    def _begin(self, passed_s: float) -> Iterator[Entry]:
+        roster, terms = self._roster, self._roster.terms
+        if roster.has_begun:
+            return
+        count, ranks = len(roster.members), sum(member.size for member in roster.members.values())
+        self._gathering_s += passed_s
+        self._calling_s = self._calling_s + passed_s if count >= terms.least else 0.0
+        time_is_up = self._gathering_s >= self._patience.join_s
+        has_called = count >= terms.least and (time_is_up or self._calling_s >= self._patience.last_call_s)
+        if count >= terms.most or (has_called and ranks >= roster.min_ranks):
+            yield "begin", self._me, self._store_port
+        elif time_is_up:
+            yield self._over(ExitCode.NODE_MISSING, self._missing())
+
+    def _missing(self) -> str:
+        terms, numbers = self._roster.terms, self._roster.members
+        within = f"at {self._place} within {self._patience.join_s:g} s"
+        if terms.least < terms.most:
+            return f"only {_nodes(len(numbers))} joined {within}; the job begins with at least {terms.least}"
+        lacking = [str(number) for number in range(terms.most) if number not in numbers]
+        nodes = f"node {lacking[0]} has" if len(lacking) == 1 else f"nodes {', '.join(lacking)} have"
+        command = f"rankwise run --nnodes {terms.most} --node-rank {lacking[0]} ..."
+        return f"{nodes} not joined {within}; start `{command}` there"
+
+    def _despair(self, passed_s: float) -> Iterator[Entry]:
+        roster = self._roster
+        is_waiting = roster.is_short and not roster.is_finishing
+        self._short_s = self._short_s + passed_s if is_waiting else 0.0
+        if is_waiting and self._short_s >= self._patience.join_s:
+            limit = f"none has come for {self._patience.join_s:g} s"
+            count = len(roster.living())
+            text = f"only {count} of at least {roster.terms.least} nodes {_is(count)} left, and {limit}"
+            yield self._over(ExitCode.NODE_LOST, text)
+
+    def _over(self, code: ExitCode, text: str) -> Entry:
+        host = self._roster.members[0].host
+        verdict = {"success": False, "node_rank": 0, "host": host, "exit_code": int(code), "text": text}
+        return "give", self._me, verdict
+
+
+def _is_vacant(member: Member | None, size: int) -> bool:
+    return member is None or (member.is_lost and member.size == size)
+
+
+def _nodes(count: int) -> str:
+    return "1 node has" if count == 1 else f"{count} nodes have"
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
