@@ -238,7 +238,7 @@ def life_of(store: Store | None) -> str:
 
 
 def ranks_in_mpi(context: Context) -> tuple[int, ...]:
-    """Return the ranks of a group's members in `MPI_COMM_WORLD`; a reconfigured group has named them anew."""
+    """Return the ranks of a group's members in `MPI_COMM_WORLD`; in a reconfigured group they have other names."""
     return context.runtime_ranks or context.global_ranks
 
 
