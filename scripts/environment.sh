@@ -70,7 +70,7 @@ packages() {
 
 # packages_for_torch: the distributions that rankwise-torch needs, and itself. Torch is large, so only its tests have it.
 packages_for_torch() {
-    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/local -e ./plugins/arrays -e ./plugins/testing -e ./plugins/torch
+    printf '%s\n' -e . -e ./plugins/network -e ./plugins/stores -e ./plugins/launch -e ./plugins/watch -e ./plugins/gloo_tcp -e ./plugins/local -e ./plugins/arrays -e ./plugins/elastic -e ./plugins/testing -e ./plugins/torch
     compiled
 }
 

@@ -1,13 +1,17 @@
-"""Draw what examples/elastic/shoot.py has printed, as docs/captured/elastic.txt holds it: loss and ranks over time.
+"""Draw what the examples of elastic jobs have printed, as docs/captured holds it: loss and ranks over time.
 
-With --run, run the example first and write what it prints there; with --check, only tell whether the picture is stale.
+With `--run NAME`, run an example first and write what it prints there, for `elastic_ddp` in the environment of torch's
+tests; with --check, only tell whether the pictures are stale.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from itertools import pairwise
 from math import log10
 from pathlib import Path
@@ -15,9 +19,13 @@ from pathlib import Path
 from draw import GREY, LINE, ROSE, Drawing
 
 HERE = Path(__file__).parent
-PICTURE, PRINTED = HERE / "elastic.svg", HERE.parent / "captured/elastic.txt"
-COMMAND = "examples/elastic/shoot.py"
-TIMEOUT_S = 60
+CAPTURED = HERE.parent / "captured"
+#: What each example is run by; its picture and what it has printed are called as it is.
+COMMANDS = {
+    "elastic": "python examples/elastic/shoot.py",
+    "elastic_ddp": "rankwise run -n 4 --elastic --max-restarts 3 examples/elastic_ddp/train.py",
+}
+TIMEOUT_S = 120
 #: Where the axes are, and the colours of the curves, fit for the colour-blind.
 LEFT, WIDE, LOSS_TOP, LOSS_HIGH, RANKS_TOP, RANKS_HIGH = 84, 640, 56, 150, 246, 84
 BOTTOM = RANKS_TOP + RANKS_HIGH
@@ -29,7 +37,7 @@ Event = tuple[float, str, int, str]
 
 def events(text: str) -> list[Event]:
     """Return what was printed: when, of what kind, its number, and the rest."""
-    found = re.findall(r"^ *([\d.]+) s  (step|epoch|shot):? (\d+)(.*)$", text, re.MULTILINE)
+    found = re.findall(r"^ *([\d.]+) s  (?:\[0\]: )?(step|epoch|shot):? (\d+)(.*)$", text, re.MULTILINE)
     return [(float(time_s), kind, int(number), rest) for time_s, kind, number, rest in found]
 
 
@@ -55,7 +63,7 @@ def drawn(text: str) -> Drawing:
             line(d, [(x(time_s), LOSS_TOP), (x(time_s), BOTTOM)], RANKS, 1.2, "4 3")
             mark(time_s, f"{ranks - before} joined", RANKS)
     axes(d)
-    for second in range(int(last_s) + 1):
+    for second in range(0, int(last_s) + 1, 1 + int(last_s) // 16):
         d.text(x(second), BOTTOM + 22, f"{second} s", 12, GREY)
     line(d, [(x(at), height(float(rest.split()[-1]))) for at, kind, _, rest in told if kind == "step"], LOSS, 3)
     epochs = pairwise([*begun, (last_s, 0)])
@@ -97,26 +105,50 @@ def line(d: Drawing, points: list[tuple[float, float]], colour: str, wide: float
     d.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{wide:g}"{more}/>')
 
 
-def run() -> str:
-    """Run the example, and return what it prints below its command."""
-    done = subprocess.run(
-        [sys.executable, COMMAND], cwd=HERE.parents[1], capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    if done.returncode:
-        raise SystemExit(f"{COMMAND} failed:\n{done.stdout}{done.stderr}")
-    return f"$ python {COMMAND}\n{done.stdout}"
+def run(name: str) -> str:
+    """Run an example, and return what it prints below its command, with the seconds since its first line."""
+    command, began = COMMANDS[name], 0.0
+    words = command.split()[1:] if name == "elastic" else ["-m", *command.split()]
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=HERE.parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as job:
+        threading.Timer(TIMEOUT_S, job.kill).start()
+        assert job.stdout is not None
+        for line in job.stdout:
+            began = began or time.monotonic()
+            lines.append(line if name == "elastic" else f"{time.monotonic() - began:5.2f} s  {line}")
+    if job.returncode:
+        raise SystemExit(f"{command} failed:\n{''.join(lines)}")
+    return f"$ {command}\n{''.join(lines)}"
+
+
+def shown(text: str) -> str:
+    """Return what a launcher has printed of a death as the other example says it."""
+    return re.sub(r"rankwise: rank \d failed: .*", "shot: 1 of 4 ranks", text)
 
 
 def main() -> int:
-    """Write the picture, or tell whether it is stale."""
+    """Write the pictures, or tell whether they are stale."""
     if "--run" in sys.argv:
-        PRINTED.write_text(run())
-    picture = drawn(PRINTED.read_text()).svg()
-    is_stale = not PICTURE.exists() or PICTURE.read_text() != picture
+        name = sys.argv[sys.argv.index("--run") + 1]
+        (CAPTURED / f"{name}.txt").write_text(run(name))
+    stale = []
+    for name in COMMANDS:
+        picture = drawn(shown((CAPTURED / f"{name}.txt").read_text())).svg()
+        path = HERE / f"{name}.svg"
+        if not path.exists() or path.read_text() != picture:
+            stale.append(path)
     if "--check" in sys.argv:
-        print("elastic.svg is stale: run docs/images/elastic.py" if is_stale else "")
-        return is_stale
-    PICTURE.write_text(picture)
+        print("".join(f"{path.name} is stale: run docs/images/elastic.py\n" for path in stale))
+        return len(stale) > 0
+    for path in stale:
+        path.write_text(drawn(shown((CAPTURED / f"{path.stem}.txt").read_text())).svg())
     return 0
 
 

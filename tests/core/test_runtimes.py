@@ -36,6 +36,7 @@ ANSWERS: dict[str, tuple[Callable[[float], Any], str]] = {
     "a half for a size": (lambda _: Runtime(0, 1.5), "the size 1.5, which is no integer"),  # type: ignore[arg-type]
     "a rank below": (lambda _: Runtime(-1, 1), "has returned rank -1 of 1"),
     "a rank too many": (lambda _: Runtime(2, 2), "has returned rank 2 of 2"),
+    "a job by its name": (lambda _: Runtime(0, 1, None, "7"), "the job '7', which is no function"),  # type: ignore[arg-type]
     "an error": (lambda _: 1 // 0, "has failed: ZeroDivisionError"),
 }
 

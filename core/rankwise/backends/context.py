@@ -46,6 +46,8 @@ class Context:
         options: `pg_options` as given by the program; see `options_as`.
         secret: The job secret, if the program or the store has given one; else that of the process may be used.
         parent: The world's `Communicator` on the same backend, for a group that is made from it.
+        runtime_ranks: The rank of each group rank in the backend's own runtime, where the default group can be
+            reconfigured, so that its ranks are named otherwise than there; else empty.
         look: Raises if a member has died meanwhile, or cannot make its communicator; for `create` to call now and then
             while it waits for others. `wait` does.
         deadline: When the group must be made.
@@ -62,6 +64,7 @@ class Context:
     options: Any = None
     secret: bytes | None = None
     parent: Any = None
+    runtime_ranks: tuple[int, ...] = ()
     look: Callable[[], None] = _look
     deadline: Deadline = _NEVER
 

@@ -46,11 +46,14 @@ class Runtime(NamedTuple):
         rank: This process's rank.
         size: How many ranks there are.
         store: A store that all of them share for as long as the runtime is there, if it has one.
+        job: Returns what tells the processes of this runtime from all others, once all of them have called it within so
+            many seconds; None where no group is made of ranks that are named otherwise than here.
     """
 
     rank: int
     size: int
     store: Store | None = None
+    job: Callable[[float], str] | None = None
 
 
 class Check(NamedTuple):

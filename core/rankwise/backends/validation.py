@@ -77,6 +77,8 @@ def checked_runtime(answer: Any) -> Runtime:
             raise PluginFault(f"`runtime` has returned the {field} {getattr(answer, field)!r}, which is no integer")
     if not 0 <= answer.rank < answer.size:
         raise PluginFault(f"`runtime` has returned rank {answer.rank} of {answer.size}")
+    if answer.job is not None and not callable(answer.job):
+        raise PluginFault(f"`runtime` has returned the job {answer.job!r}, which is no function")
     return answer
 
 

@@ -57,6 +57,7 @@ def join(
 
 def find_store(
     world: World,
+    config: BackendConfig,
     init_method: str | None,
     world_size: int,
     rank: int,
@@ -68,6 +69,11 @@ def find_store(
     Returns:
         It, which this process is at first (-1 if it was not told), and how many there should be.
     """
+    runtime = _runtime(config, rank, world_size, deadline)
+    if runtime is not None:
+        rank, world_size = runtime.rank, runtime.size
+        if store is None and init_method is None:
+            return _of_runtime(runtime, deadline), rank, world_size
     if store is not None:
         lent = as_store(store)
         world.owned_store = None if lent is store else lent
@@ -78,6 +84,17 @@ def find_store(
     found, rank, size = next(rendezvous(init_method or LAUNCHER, rank, world_size, timeout=deadline.remaining()))
     world.owned_store = found
     return found, rank, size
+
+
+def _of_runtime(runtime: Runtime, deadline: Deadline) -> Store:
+    if runtime.store is not None:
+        return runtime.store.view(deadline.remaining())
+    if runtime.size == 1:
+        return HashStore()
+    raise ValueError(
+        "init_process_group: the backend's runtime has no store here (MPI has one with MPI_THREAD_MULTIPLE only), so "
+        "give the store in which processes are to meet that reconfigure their group"
+    )
 
 
 def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix: str = "") -> Store:

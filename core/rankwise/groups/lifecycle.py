@@ -123,7 +123,7 @@ def init_process_group(
         config = usable(backend, timeout_s)
         index = device_index(device_id)
         if enable_reconfigure:
-            find_it = partial(find_store, world, init_method, world_size, rank, store)
+            find_it = partial(find_store, world, config, init_method, world_size, rank, store)
             blank = Plan("default", (), -1, config, timeout_s, None, {}, group_name, pg_options, index)
             made.append(_open(world, blank, find_it, deadline))
             return
@@ -156,7 +156,7 @@ def _open(
         raise blank.config.refusal
     keep_standard()
     try:
-        opened = enable(world, *find(deadline), blank)
+        opened = enable(world, *find(deadline), blank, deadline)
     except BaseException:
         with held:
             _release(world)

@@ -407,6 +407,7 @@ def _context(world: World, plan: Plan, name: str, look: Callable[[], None], dead
         options=_options(plan, name),
         secret=world.secret,
         parent=None if world.default is None else world.default.communicator_of(name),
+        runtime_ranks=world.in_runtime(plan.ranks, name),
         look=look,
         deadline=deadline,
     )

@@ -7,8 +7,10 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from rankwise.backends.registry import registry
+from rankwise.basics.deadline import Deadline
 from rankwise.groups.handshake import process_space, started_at
 from rankwise.groups.making import Plan
 from rankwise.groups.process_group import ProcessGroup
@@ -50,7 +52,7 @@ class Place:
             told()
 
 
-def enable(world: World, store: Store, rank: int, size: int, plan: Plan) -> ProcessGroup:
+def enable(world: World, store: Store, rank: int, size: int, plan: Plan, deadline: Deadline) -> ProcessGroup:
     """Begin a world whose default group has no members yet.
 
     Args:
@@ -59,6 +61,7 @@ def enable(world: World, store: Store, rank: int, size: int, plan: Plan) -> Proc
         rank: Which of them this one is at first, as far as it was told; else -1.
         size: How many processes there should be at first, likewise.
         plan: The group, without members and without a store.
+        deadline: By when the processes of a backend's own runtime must have come.
 
     Raises:
         UnsupportedOperationError: A backend's groups cannot be reconfigured.
@@ -70,7 +73,7 @@ def enable(world: World, store: Store, rank: int, size: int, plan: Plan) -> Proc
     for device in plan.config.device_backend_map:
         group.require_call("reconfigure", device)
     place = Place(PrefixStore(_PLACE, store), world.owned_store, "", plan, size)
-    place.handle = _handle(place.store, rank)
+    place.handle = _handle(place.store, rank, _jobs(plan, deadline))
     group.lacks_members("has no members yet: call reconfigure")
     world.place = place
     stand(world, group)
@@ -82,8 +85,19 @@ def stand(world: World, group: ProcessGroup) -> None:
     world.default = world.groups["default"] = group
 
 
-def _handle(store: Store, rank: int) -> str:
+def _jobs(plan: Plan, deadline: Deadline) -> dict[str, tuple[str, int]]:
+    """Return for each backend with a runtime of its own which job of that this process is in, and as which rank."""
+    jobs = {}
+    for name in plan.config.backends():
+        runtime = registry.runtime(name, deadline.remaining())
+        if runtime is not None and runtime.job is not None:
+            ask = partial(runtime.job, deadline.remaining())
+            jobs[name] = registry.supervision(name).call("runtime", ask, deadline), runtime.rank
+    return jobs
+
+
+def _handle(store: Store, rank: int, jobs: dict[str, tuple[str, int]]) -> str:
     """Return a new handle: what tells a process from all others, and others whether it is still there."""
     mark = store.compare_set("mark", "", os.urandom(8).hex()).decode()
     seat = {"host": platform.node(), "pid": os.getpid(), "space": process_space(), "started": started_at(os.getpid())}
-    return json.dumps({"store": mark, "id": os.urandom(8).hex(), "rank": rank, **seat}, sort_keys=True)
+    return json.dumps({"store": mark, "id": os.urandom(8).hex(), "rank": rank, "jobs": jobs, **seat}, sort_keys=True)

@@ -156,9 +156,15 @@ def _card(handle: str) -> dict[str, Any]:
     """Return what a handle says; nothing if it is none."""
     with contextlib.suppress(ValueError):
         card = json.loads(handle)
-        if isinstance(card, dict) and {"store", "id", "rank", "host", "pid", "space", "started"} <= card.keys():
+        if isinstance(card, dict) and {"store", "id", "rank", "host", "pid", "space", "started", "jobs"} <= card.keys():
             return card
     return {}
+
+
+def _runtime_ranks(listed: list[str]) -> dict[str, tuple[int, ...]]:
+    """Return for each backend with a runtime of its own what the members are called there."""
+    jobs = [_card(handle)["jobs"] for handle in listed]
+    return {name: tuple(job[name][1] for job in jobs) for name in jobs[0]}
 
 
 def _ordered(place: Place, uuid: str, handles: Sequence[str] | AbstractSet[str]) -> list[str]:
@@ -174,6 +180,9 @@ def _ordered(place: Place, uuid: str, handles: Sequence[str] | AbstractSet[str])
         raise ValueError("reconfigure: handles holds a process twice")
     if place.handle not in listed:
         raise ValueError("reconfigure: the handle of this process is not among the handles; only members call")
+    for name in {name for card in cards for name in card["jobs"]}:
+        if len({card["jobs"].get(name, ("", 0))[0] for card in cards}) > 1:
+            raise ValueError(f"reconfigure: the handles are of processes of several jobs of {name}, which cannot meet")
     if len({card["store"] for card in cards}) > 1:
         raise ValueError("reconfigure: the handles are of processes that met in different stores")
     if isinstance(handles, AbstractSet):  # those of a host are neighbours
@@ -234,6 +243,7 @@ def _move(group: ProcessGroup, place: Place, uuid: str, listed: list[str], deadl
     try:
         _leave(world, place, deadline)
         world.lent_store = True  # it outlives this configuration, whoever serves it
+        world.runtime_ranks = _runtime_ranks(listed)
         place.current = ""
         group.become(begin(world, lambda: plan, deadline))
         place.current = uuid

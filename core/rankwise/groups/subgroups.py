@@ -391,7 +391,8 @@ def _plan(
     description: str | None,
     options: Any,
 ) -> Plan:
-    store = None if parent.world.store is None else PrefixStore(name, parent.world.store.among(ranks))
+    world = parent.world
+    store = None if world.store is None else PrefixStore(name, world.store.among(world.in_store(ranks)))
     terms = {"ranks": list(ranks)}
     return Plan(name, ranks, parent.global_rank, config, timeout_s, store, terms, description or "", options)
 

@@ -8,7 +8,7 @@ global but the registries of backends, of converters and of callers to skip.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,8 @@ class World:
     recorder: FlightRecorder = field(default_factory=make_recorder)
     #: What its default group is reconfigured with; None of one that cannot be.
     place: Any = None
+    #: For each backend with a runtime of its own, what that calls the members of a default group that was reconfigured.
+    runtime_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: What sees who lives, and has all ranks raise the same error; None where nobody else is there.
     watcher: Any = None
     #: This is the copy of a world in a forked child: nothing in it may be used or closed.
@@ -92,6 +94,15 @@ class World:
         self.stopped = GroupAbortedError(f"the making of a group was aborted {reason}")
         for group in self.every_group():
             group.abort(reason)
+
+    def in_runtime(self, ranks: Sequence[int], name: str) -> tuple[int, ...]:
+        """Return what some ranks are called in a backend's own runtime; nothing where they are called the same."""
+        theirs = self.runtime_ranks.get(name)
+        return () if theirs is None else tuple(theirs[rank] for rank in ranks)
+
+    def in_store(self, ranks: Sequence[int]) -> Sequence[int]:
+        """Return what some ranks are called in the job's store, which is that of the first runtime if there is one."""
+        return next((self.in_runtime(ranks, name) for name in self.runtime_ranks), ranks)
 
     def serves_store(self) -> bool:
         """Tell whether this process serves the store that the others meet in, so that they would miss it."""

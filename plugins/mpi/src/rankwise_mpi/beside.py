@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mpi4py import MPI
@@ -30,7 +31,8 @@ def group_from_comm(comm: MPI.Intracomm, timeout: Any = None, group_desc: str | 
         The group, whose ranks are those of `comm`.
 
     Raises:
-        ValueError: There is no default group, or a process of `comm` is not in MPI's world.
+        ValueError: There is no default group, or a process of `comm` is not in MPI's world, or not in the default group
+            that was reconfigured.
     """
     world, own = MPI.COMM_WORLD.Get_group(), comm.Get_group()
     try:
@@ -42,11 +44,24 @@ def group_from_comm(comm: MPI.Intracomm, timeout: Any = None, group_desc: str | 
         raise ValueError(
             f"group_from_comm: rank {ranks.index(MPI.UNDEFINED)} of {comm.name!r} is not in MPI.COMM_WORLD"
         )
+    named = _as_the_default_group_calls(ranks, comm)
     made = dist.new_group(
-        ranks, timeout, "mpi", use_local_synchronization=True, group_desc=group_desc, sort_ranks=False
+        named, timeout, "mpi", use_local_synchronization=True, group_desc=group_desc, sort_ranks=False
     )
     assert isinstance(made, dist.ProcessGroup)
     return made
+
+
+def _as_the_default_group_calls(ranks: Sequence[int], comm: MPI.Intracomm) -> Sequence[int]:
+    """Return the global ranks of ranks of MPI; they differ once the default group was reconfigured."""
+    default = dist.group.WORLD
+    over = default.communicator_of("mpi") if isinstance(default, dist.ProcessGroup) else None
+    if not isinstance(over, MpiCommunicator) or not over.context.runtime_ranks:
+        return ranks
+    absent = [place for place, rank in enumerate(ranks) if rank not in over.context.runtime_ranks]
+    if absent:
+        raise ValueError(f"group_from_comm: rank {absent[0]} of {comm.name!r} is not in the default group")
+    return [over.context.runtime_ranks.index(rank) for rank in ranks]
 
 
 def comm_of(group: dist.ProcessGroup | None = None) -> MPI.Intracomm:

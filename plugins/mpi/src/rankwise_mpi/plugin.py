@@ -20,7 +20,6 @@ from rankwise.backends import (
     get_debug_level,
     hookimpl,
     native,
-    no,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ _MISMATCH = (
 )
 _MESSAGE_DTYPES = "with RANKWISE_DEBUG=detail, as the group is made; a message of MPI does not tell its dtype"
 _SHRINK = "an Open MPI whose mpirun was given --with-ft ulfm"
+_RECONFIGURE = "among the processes that one mpiexec has started; without ULFM the death of one is the end of all"
 _CUDA = "an MPI library that reports that it is CUDA-aware; rankwise-nccl brings the arrays"
 
 #: What MPI reduces by itself: a user op over NumPy cannot read the memory of a GPU.
@@ -81,7 +81,7 @@ _FEATURES = {
     **conditional("message_dtypes", reason=_MESSAGE_DTYPES, holds=_detailed),
     **conditional("mismatch", reason=_MISMATCH, holds=_detailed),
     **conditional("shrink", reason=_SHRINK, holds=_survives),
-    **no("reconfigure", reason="MPI's launcher fixes which processes there are, and how they are numbered"),
+    **derived("reconfigure", reason=_RECONFIGURE),
 }
 _OWN = (
     *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),

@@ -19,14 +19,19 @@ from rankwise_torch.group import RankwiseGroup
 from rankwise_torch.opaque import left_alone
 from rankwise_torch.request import helper
 
-__all__ = ["BesideGroup", "beside"]
+__all__ = ["BesideGroup", "backends_beside", "beside"]
+
+
+def backends_beside(backend: str) -> dict[str, str]:
+    """Return the backends of other devices in the group that torch is making, by these devices."""
+    config = helper().get("backend_config")
+    return {} if config is None else {d: b for d, b in config.get_device_backend_map().items() if b != backend}
 
 
 def beside(backend: str) -> ProcessGroup | None:
     """Make the group for the devices that other backends serve in the group that torch is making; None if none does."""
     local = helper()
-    config = local.pop("backend_config", None)
-    others = {} if config is None else {d: b for d, b in config.get_device_backend_map().items() if b != backend}
+    others = backends_beside(backend)
     if not others:
         return None
     group, _ = c10d._new_process_group_helper(

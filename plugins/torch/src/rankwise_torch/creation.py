@@ -8,16 +8,17 @@ from typing import Any
 from torch.distributed import GroupMember, ProcessGroup
 
 import rankwise
-from rankwise_torch.beside import BesideGroup, beside
+from rankwise_torch.beside import BesideGroup, backends_beside, beside
 from rankwise_torch.errors import as_torch_raises
 from rankwise_torch.group import RankwiseGroup
 from rankwise_torch.handing import hand_on_works
 from rankwise_torch.names import backend_of
+from rankwise_torch.reconfiguring import below, is_made_from_below
 from rankwise_torch.recording import leave_ours_alone
 from rankwise_torch.request import Request, asked
 from rankwise_torch.trust import share
 
-__all__ = ["create", "make"]
+__all__ = ["create", "make", "make_reconfigurable"]
 
 # Errors and the flight recorder name the line of the program, which is neither torch's nor ours.
 rankwise.skip_callers("torch", "rankwise_torch")
@@ -30,7 +31,25 @@ _MAKING = timedelta(seconds=5)
 
 def create(name: str, opts: Any) -> ProcessGroup:
     """Make the group that torch asks for with its `DistributedBackendOptions`."""
-    return make(asked(opts.store, opts.group_rank, opts.group_size, name, opts.timeout))
+    request = asked(opts.store, opts.group_rank, opts.group_size, name, opts.timeout)
+    if getattr(opts, "enable_reconfigure", False) or is_made_from_below():
+        return make_reconfigurable(request)
+    return make(request)
+
+
+def make_reconfigurable(request: Request) -> RankwiseGroup:
+    """Make a default group that has no members until it is reconfigured.
+
+    Raises:
+        ValueError: It is for several kinds of devices.
+    """
+    if backends_beside(request.backend):
+        raise ValueError("a group for several kinds of devices cannot be reconfigured")
+    if not is_made_from_below():
+        share(request.store)
+    with as_torch_raises():
+        terms = request.store, request.rank, len(request.ranks), max(request.timeout, _MAKING)
+        return RankwiseGroup(request.store, below(backend_of(request.backend), *terms), request.backend)
 
 
 def make(request: Request) -> RankwiseGroup:

@@ -18,13 +18,14 @@ from rankwise_torch.issuing import Issuer
 from rankwise_torch.lacking import Lacking
 from rankwise_torch.messages import SendsAndReceives
 from rankwise_torch.opaque import left_alone
+from rankwise_torch.reconfiguring import Reconfigurable
 from rankwise_torch.reductions import Reductions
 from rankwise_torch.request import Request
 
 __all__ = ["RankwiseGroup"]
 
 
-class RankwiseGroup(Identity, Reductions, Gathers, SendsAndReceives, Lacking, ProcessGroup):  # type: ignore[misc] # torch has no types
+class RankwiseGroup(Identity, Reductions, Gathers, SendsAndReceives, Reconfigurable, Lacking, ProcessGroup):  # type: ignore[misc] # torch has no types
     """A process group of torch for tensors on the CPU.
 
     Synchronous calls have ended when they return, without a thread or a future; asynchronous ones return a work. Torch

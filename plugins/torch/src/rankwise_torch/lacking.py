@@ -9,19 +9,18 @@ __all__ = ["Lacking"]
 
 
 class Lacking:
-    """Windows, members that change, and functions that torch's C++ would call around each operation."""
+    """Windows, and functions that torch's C++ would call around each operation."""
 
     #: What torch asks before it uses them.
     supports_window = False
-    supports_reconfigure = False
     supports_abort_hooks = False
     supports_completion_hooks = False
 
     def _refuse(self, *args: Any, **more: Any) -> NoReturn:
         """Raise, as this group has nothing of the kind."""
-        raise RuntimeError("groups of rankwise have no windows and no hooks, and their members do not change")
+        raise RuntimeError("groups of rankwise have no windows and no hooks")
 
-    new_window = reconfigure = get_reconfigure_handle = _refuse
+    new_window = _refuse
     register_abort_hook = unregister_abort_hook = _refuse
     register_pre_hook = unregister_pre_hook = _refuse
     register_post_hook = unregister_post_hook = _refuse

@@ -26,7 +26,7 @@ from rankwise_mpi.library import cuda, ulfm
 from rankwise_mpi.library.counts import largest_count
 from rankwise_mpi.library.failures import may_be_a_death, translate
 from rankwise_mpi.library.requests import Testable
-from rankwise_mpi.process.process import Process
+from rankwise_mpi.process.process import Process, life_of, ranks_in_mpi
 from rankwise_mpi.process.waiting import wait_until
 
 __all__ = ["Endpoint", "Operation", "nobody"]
@@ -103,7 +103,7 @@ class Endpoint:
         #: Keep what MPI may still read or write, until it has ended.
         self.keep = process.keep
         self._process = process
-        self._notices = Notices(*pages.place(NOTICE_TAG), context.name)
+        self._notices = Notices(*pages.place(NOTICE_TAG), f"{life_of(context.store)}/{context.name}")
         #: Where the members were last seen, and who has left.
         self.whereabouts = Whereabouts(context)
         self._pending: dict[Operation, None] = {}
@@ -127,7 +127,10 @@ class Endpoint:
         for work in list(self._pending):
             work.cancel()
         if unused and self.failure is None and not MPI.Is_finalized():
-            self.pages.free()
+            if self.context.runtime_ranks:  # members that are left out may still be using it
+                self._process.retired.add(self.pages.each(), ranks_in_mpi(self.context))
+            else:
+                self.pages.free()
 
     def abort(self, error: DistError) -> None:
         """End what is pending here, and tell the peers."""
@@ -272,7 +275,7 @@ class Endpoint:
         return self.fail(translate(error, self.where(what), died))
 
     def _who_died(self) -> tuple[int, str] | None:
-        return self._process.who_died(self.mpi, self.context.global_ranks)
+        return self._process.who_died(self.mpi, self.context)
 
     def stopped(self, what: str, request: Testable | None, buffers: Any, stop: BaseException) -> NoReturn:
         """Fail the group with what has stopped a call half-way, and raise it.
@@ -299,8 +302,8 @@ class Endpoint:
     def check_destroyed(self, number: int) -> bool:
         """Raise if another rank has destroyed the group before a call that needs it; else return false."""
         for rank in self.destroyed_by(number):
-            name = self.context.global_ranks[rank]
-            raise self.fail(PeerDiedError(name, self._process.host_of(name), "it has destroyed the group"))
+            name, host = self.context.global_ranks[rank], self._process.host_of(ranks_in_mpi(self.context)[rank])
+            raise self.fail(PeerDiedError(name, host, "it has destroyed the group"))
         return False
 
     def left_by(self, rank: int) -> DistError:

@@ -28,7 +28,8 @@ class Notices:
     Args:
         comm: Where they travel.
         tag: Their tag there.
-        name: The group's name: a communicator that comes after this one may have the same identity to MPI.
+        name: What tells the group from others of its name: a communicator that comes after this one may have the same
+            identity to MPI.
     """
 
     def __init__(self, comm: MPI.Intracomm, tag: int, name: str) -> None:

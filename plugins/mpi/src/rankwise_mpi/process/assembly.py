@@ -9,7 +9,7 @@ goes on with them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -33,7 +33,7 @@ _WITHDRAWN = 4
 _PATIENCE_S = 0.2
 
 Keep = Callable[[MPI.Request, Any], object]
-#: Kind, the sender's number of the attempt, and why.
+#: Kind, the sender's number of the attempt, and why; of one that is here or lets all go on, who is dead.
 _Note = tuple[int, int, str]
 
 
@@ -43,10 +43,11 @@ class Assembly:
     Args:
         comm: Where the notes travel.
         keep: Keeps what MPI still reads.
+        known_dead: Returns the ranks that this process knows to be dead.
     """
 
-    def __init__(self, comm: MPI.Intracomm, keep: Keep) -> None:
-        self._comm, self._keep = comm, keep
+    def __init__(self, comm: MPI.Intracomm, keep: Keep, known_dead: Callable[[], Iterable[int]] = tuple) -> None:
+        self._comm, self._keep, self._known_dead = comm, keep, known_dead
         self._lock = threading.RLock()
         self._numbers = count(1)
         #: What has come and was not looked at: by group and sender, of which only the last note counts.
@@ -54,8 +55,14 @@ class Assembly:
 
     @contextmanager
     def of(
-        self, name: str, life: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]
-    ) -> Iterator[None]:
+        self,
+        name: str,
+        life: str,
+        ranks: Sequence[int],
+        deadline: Deadline,
+        look: Callable[[], None],
+        names: Sequence[int] = (),
+    ) -> Iterator[frozenset[int]]:
         """Enter the block once all members have come; each of them does, whatever interrupts it, or none.
 
         Args:
@@ -64,23 +71,29 @@ class Assembly:
             ranks: The members, as ranks of the communicator.
             deadline: When to give up.
             look: Called while waiting; raises what shall end that.
+            names: What messages call the members, if not by these ranks.
+
+        Yields:
+            The ranks that any member knows to be dead, the same on all members.
 
         Raises:
             DistTimeoutError: Not all have come; those that have not are named.
             GroupAbortedError: Another member was stopped.
         """
         stop = None
-        key = f"{life}/{name}"
+        key, called = f"{life}/{name}", dict(zip(ranks, names or ranks, strict=True))
         if ranks[0] == self._comm.rank:
-            self._lead(name, key, ranks, deadline, look)
+            dead = self._lead(name, key, called, deadline, look)
         else:
-            stop = self._follow(name, key, ranks[0], deadline, look)
-        yield
+            dead, stop = self._follow(name, key, called, deadline, look)
+        yield dead
         if stop is not None:
             raise stop
 
-    def _lead(self, name: str, key: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]) -> None:
-        others = ranks[1:]
+    def _lead(
+        self, name: str, key: str, called: Mapping[int, int], deadline: Deadline, look: Callable[[], None]
+    ) -> frozenset[int]:
+        mine, *others = called
 
         def notes() -> list[_Note | None]:
             self._take_in()
@@ -98,12 +111,15 @@ class Assembly:
             if left is not None:
                 answer, _, why = left
             elif None in found:
-                absent = [rank for rank, note in zip(others, found, strict=True) if note is None]
+                absent = [called[rank] for rank, note in zip(others, found, strict=True) if note is None]
                 answer, why = _LATE, _missing(name, absent, deadline.timeout_s)
             else:
-                answer = _GO
+                answer, why = (
+                    _GO,
+                    _listed({*self._known_dead(), *(rank for note in found if note for rank in _dead(note))}),
+                )
         except BaseException as error:
-            why = _broken_off(name, error, ranks[0])
+            why = _broken_off(name, error, called[mine])
             raise
         finally:
             for rank in others:
@@ -112,11 +128,13 @@ class Assembly:
                     self._tell(rank, key, answer, note[1], why)
         if answer != _GO:
             raise _stopped(answer, why)
+        return _dead((answer, 0, why))
 
     def _follow(
-        self, name: str, key: str, leader: int, deadline: Deadline, look: Callable[[], None]
-    ) -> BaseException | None:
-        """Return what has stopped this rank although it must go on, if anything has."""
+        self, name: str, key: str, called: Mapping[int, int], deadline: Deadline, look: Callable[[], None]
+    ) -> tuple[frozenset[int], BaseException | None]:
+        """Return who is dead, and what has stopped this rank although it must go on, if anything has."""
+        leader = next(iter(called))
         number, stop = next(self._numbers), None
 
         def answered() -> bool:
@@ -124,21 +142,21 @@ class Assembly:
             note = self._come.get((key, leader))
             return note is not None and note[1] == number
 
-        self._tell(leader, key, _HERE, number)
+        self._tell(leader, key, _HERE, number, _listed(self._known_dead()))
         try:
             if not wait_until(answered, deadline.remaining(), look):
-                raise DistTimeoutError(_missing(name, [leader], deadline.timeout_s))
+                raise DistTimeoutError(_missing(name, [called[leader]], deadline.timeout_s))
         except BaseException as error:
             stop = error
             is_late = isinstance(error, DistTimeoutError)
-            why = str(error) if is_late else _broken_off(name, error, self._comm.rank)
+            why = str(error) if is_late else _broken_off(name, error, called[self._comm.rank])
             self._tell(leader, key, _WITHDRAWN + (_LATE if is_late else _BROKEN), number, why)
             if not wait_until(answered, _PATIENCE_S, _see_nothing):
                 raise
-        kind, _, why = self._come.pop((key, leader))
-        if kind == _GO:
-            return None if isinstance(stop, DistError) else stop
-        raise stop or _stopped(kind, why)
+        answer = self._come.pop((key, leader))
+        if answer[0] == _GO:
+            return _dead(answer), None if isinstance(stop, DistError) else stop
+        raise stop or _stopped(answer[0], answer[2])
 
     def _tell(self, rank: int, key: str, kind: int, number: int, why: str = "") -> None:
         data = np.frombuffer(msgpack.packb((key, kind, number, why)), np.uint8)
@@ -163,6 +181,15 @@ class Assembly:
                 return  # it was answered before it was withdrawn, and the member has heard that
             kind -= _WITHDRAWN
         self._come[place] = kind, number, why
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    return " ".join(map(str, sorted(ranks)))
+
+
+def _dead(note: _Note) -> frozenset[int]:
+    """Return the ranks that the sender of a note, which is here or lets all go on, knows to be dead."""
+    return frozenset(map(int, note[2].split()))
 
 
 def _missing(name: str, ranks: Sequence[int], timeout_s: float) -> str:

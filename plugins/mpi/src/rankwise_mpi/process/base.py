@@ -22,7 +22,7 @@ from rankwise_mpi.process.waiting import wait_until
 __all__ = ["Base", "Steps", "base_steps", "duplicate_steps"]
 
 _T = TypeVar("_T")
-_MARK_NBYTES, _HOST_NBYTES = 32, 256
+_MARK_NBYTES, _JOB_NBYTES, _HOST_NBYTES = 32, 8, 256
 
 
 class Base(NamedTuple):
@@ -30,11 +30,13 @@ class Base(NamedTuple):
 
     Attributes:
         comm: The duplicate.
+        job: What tells its ranks from the processes of all other jobs of MPI.
         near: The ranks on this host.
         hosts: The name of each rank's host.
     """
 
     comm: MPI.Intracomm
+    job: str
     near: frozenset[int]
     hosts: tuple[str, ...]
 
@@ -86,7 +88,8 @@ def duplicate_steps(comm: MPI.Intracomm) -> Generator[tuple[MPI.Request, Any], N
 def base_steps() -> Generator[tuple[MPI.Request, Any], None, Base]:
     """Make the base."""
     comm = yield from duplicate_steps(MPI.COMM_WORLD)
-    mine = _mark_of_host() + platform.node().encode()[:_HOST_NBYTES].ljust(_HOST_NBYTES, b"\0")
+    name = platform.node().encode()[:_HOST_NBYTES].ljust(_HOST_NBYTES, b"\0")
+    mine = _mark_of_host() + os.urandom(_JOB_NBYTES) + name
     cards = bytearray(len(mine) * comm.size)
     yield comm.Iallgather(bytearray(mine), cards), cards
     each = [bytes(cards[i : i + len(mine)]) for i in range(0, len(cards), len(mine))]
@@ -98,8 +101,9 @@ def base_steps() -> Generator[tuple[MPI.Request, Any], None, Base]:
         everyone = bytearray(len(trusted) * comm.size)
         yield comm.Iallgather(trusted, everyone), (trusted, everyone)
         KERNELS.agree(everyone)
-    names = tuple(card[_MARK_NBYTES:].rstrip(b"\0").decode(errors="replace") for card in each)
-    return Base(comm, near, names)
+    names = tuple(card[_MARK_NBYTES + _JOB_NBYTES :].rstrip(b"\0").decode(errors="replace") for card in each)
+    job = each[0][_MARK_NBYTES : _MARK_NBYTES + _JOB_NBYTES].hex()  # as rank 0 has drawn it
+    return Base(comm, job, near, names)
 
 
 def _mark_of_host() -> bytes:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankwise.backends import Context, Deadline
+from rankwise.backends import Context, Deadline, PrefixStore, Store
 from rankwise.errors import DistBackendError, DistError, DistTimeoutError, GroupAbortedError
 from rankwise_mpi.library import ulfm
 from rankwise_mpi.library.launchers import check_world
@@ -16,6 +16,7 @@ from rankwise_mpi.process.beginning import begin
 from rankwise_mpi.process.engine import Engine
 from rankwise_mpi.process.kept import Kept
 from rankwise_mpi.process.leaving import leave_at_exit
+from rankwise_mpi.process.retired import Retired
 from rankwise_mpi.process.waiting import FIRST_LOOKS, LOOKS, SHARED_FIRST_LOOKS, SHARED_LOOKS, wait_until
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rankwise_mpi.process.assembly import Assembly
     from rankwise_mpi.process.base import Base, Steps
 
-__all__ = ["LiveGroup", "Process", "process"]
+__all__ = ["LiveGroup", "Process", "life_of", "process", "ranks_in_mpi"]
 
 #: How long the other ranks may take to initialise MPI where no time-out is known.
 _INIT_S = 1800.0
@@ -72,6 +73,10 @@ class Process:
         check_world(self.size, self.library, os.environ)
         self.engine = Engine()
         self._kept = Kept()
+        #: The communicators of configurations that the default group was reconfigured from.
+        self.retired = Retired()
+        #: After deaths, a communicator of all that lived at some moment, and what they are called in MPI.
+        self.left: tuple[MPI.Intracomm, list[int]] | None = None
         #: How often to look for the end of an operation before giving way to others, and before anything else.
         self.looks, self.first_looks = LOOKS, FIRST_LOOKS
         #: Whether there are more ranks on this host than cores.
@@ -80,6 +85,7 @@ class Process:
         self._base: MPI.Intracomm | None = None
         self._assembly: Assembly | None = None
         self._making = threading.Lock()
+        self._job = ""
         self._near: frozenset[int] = frozenset()
         self._hosts: Sequence[str] = ()
         self._last_tasks: list[Callable[[], object]] = []
@@ -104,20 +110,29 @@ class Process:
                     self._steps = Steps(base_steps(), f"init_process_group on rank {self.rank}")
                 made = self._steps.finish(timeout_s)
                 _duplicate_mpi4pys(self._mpi.COMM_WORLD)
-                self._near, self._hosts = made.near, made.hosts
+                self._job, self._near, self._hosts = made.job, made.near, made.hosts
                 if len(self._near) > (os.cpu_count() or 1):
                     self.shares_cores = True
                     self.looks, self.first_looks = SHARED_LOOKS, SHARED_FIRST_LOOKS
-                self._assembly = Assembly(made.comm, self.keep)
+                self._assembly = Assembly(made.comm, self.keep, self._known_dead)
                 self._base = made.comm
             return self._base
 
+    def job(self, timeout_s: float) -> str:
+        """Return what tells the processes of this job from all others, once all have called `base` or this."""
+        self.base(timeout_s)
+        return self._job
+
     def assembled(
-        self, name: str, life: str, ranks: Sequence[int], deadline: Deadline, look: Callable[[], None]
-    ) -> AbstractContextManager[None]:
+        self, context: Context, ranks: Sequence[int], deadline: Deadline
+    ) -> AbstractContextManager[frozenset[int]]:
         """Return a context that is entered once all members of a group have come to make it; see `Assembly.of`."""
         assert self._assembly is not None
-        return self._assembly.of(name, life, ranks, deadline, look)
+        life = life_of(context.store)
+        return self._assembly.of(context.name, life, ranks, deadline, context.look, context.global_ranks)
+
+    def _known_dead(self) -> Sequence[int]:
+        return ulfm.failed_ranks(self._base) if self.survives_deaths and self._base is not None else ()
 
     def duplicate(self, comm: MPI.Intracomm, timeout_s: float, what: str) -> MPI.Intracomm:
         """Return a duplicate of a communicator whose errors are exceptions.
@@ -165,7 +180,7 @@ class Process:
 
     def find(self, ranks: Sequence[int]) -> LiveGroup | None:
         """Return the best group to make one of `ranks` from: whole rather than failed, small rather than large."""
-        around = [one for one in list(self._live) if set(ranks) <= set(one.context.global_ranks)]
+        around = [one for one in list(self._live) if set(ranks) <= set(ranks_in_mpi(one.context))]
         return min(around, key=lambda one: (one.failure is not None, one.size), default=None)
 
     def before_finalising(self, task: Callable[[], object]) -> None:
@@ -190,17 +205,17 @@ class Process:
                 "(RANKWISE_MPI_THREADS=multiple, or mpi4py.rc.thread_level) to call from several"
             )
 
-    def who_died(self, comm: MPI.Intracomm, global_ranks: Sequence[int]) -> tuple[int, str] | None:
-        """Return global rank and host of a member that has died, if that is known of one."""
+    def who_died(self, comm: MPI.Intracomm, context: Context) -> tuple[int, str] | None:
+        """Return global rank and host of a member of a group that has died, if that is known of one."""
         if not self.survives_deaths:
             return None
-        gone = [global_ranks[rank] for rank in ulfm.failed_ranks(comm)]
-        if not gone and self._base is not None:
-            gone = [rank for rank in ulfm.failed_ranks(self._base) if rank in global_ranks]
-        return (gone[0], self.host_of(gone[0])) if gone else None
+        gone, ranks = ulfm.failed_ranks(comm), ranks_in_mpi(context)
+        if not gone:
+            gone = [ranks.index(rank) for rank in self._known_dead() if rank in ranks]
+        return (context.global_ranks[gone[0]], self.host_of(ranks[gone[0]])) if gone else None
 
     def host_of(self, rank: int) -> str:
-        """Return the host of a global rank."""
+        """Return the host of a rank of MPI."""
         return self._hosts[rank] if rank < len(self._hosts) else "an unknown host"
 
     def finalise(self) -> None:
@@ -210,6 +225,21 @@ class Process:
         self.let_go()
         if self.initialised_here:
             self._mpi.Finalize()
+
+
+def life_of(store: Store | None) -> str:
+    """Return what tells the life of a world from others whose groups have the same names: where its store is."""
+    place = []
+    while isinstance(store, PrefixStore):
+        place.append(store.prefix)
+        store = store.underlying_store
+    served: bytes = getattr(store, "identity", b"")
+    return "/".join((served.hex(), *reversed(place)))
+
+
+def ranks_in_mpi(context: Context) -> tuple[int, ...]:
+    """Return the ranks of a group's members in `MPI_COMM_WORLD`; in a reconfigured group they have other names."""
+    return context.runtime_ranks or context.global_ranks
 
 
 def _duplicate_mpi4pys(world: MPI.Intracomm) -> None:

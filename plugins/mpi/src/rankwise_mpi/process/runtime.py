@@ -19,7 +19,7 @@ def runtime(timeout_s: float) -> Runtime:
         timeout_s: How long the other ranks may take to initialise MPI.
     """
     here = process(timeout_s)
-    return Runtime(here.rank, here.size, _store(here) if here.size > 1 and here.multiple else None)
+    return Runtime(here.rank, here.size, _store(here) if here.size > 1 and here.multiple else None, here.job)
 
 
 @cache
