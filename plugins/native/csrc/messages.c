@@ -728,19 +728,31 @@ static Word *messages_asleep(const Messages *messages, const Letter *letter)
     return (Word *)(uintptr_t)((unsigned char *)way->rings->memory.buf + messages->asleep);
 }
 
-/* Sleep until anything comes by any way, or there is anything else to do for the engine, but not for long. */
-static void messages_doze(const Messages *messages, Letter *all, Word *asleep)
+static void messages_sleep_at_bell(const Messages *messages)
 {
     struct pollfd watched = {.fd = messages->descriptor, .events = POLLIN};
     unsigned char rung[64];
-    atomic_store_explicit(asleep, 1, memory_order_relaxed);
-    /* Either a peer, which looks there once it has written, sees that this rank sleeps, or this rank sees what it wrote. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (!messages_any_news(all) && poll(&watched, 1, DOZE_MS) > 0) {
+    if (poll(&watched, 1, DOZE_MS) > 0) {
         ssize_t heard = read(messages->bell, rung, sizeof rung); /* nothing if something else has woken it */
         (void)heard;
     }
-    atomic_store_explicit(asleep, 0, memory_order_relaxed);
+}
+
+/* Sleep until anything comes by any way, or there is anything else to do for the engine, but not for long. Where all that
+   comes is written to memory, a word wakes: of a pipe the system believes that the writer is about to sleep, and has the
+   reader run in its place, where neither finds the other at work. */
+static void messages_doze(const Messages *messages, Letter *all, Word *asleep)
+{
+    atomic_store_explicit(asleep, messages->all_near ? AT_WORD : AT_BELL, memory_order_relaxed);
+    /* Either a peer, which looks there once it has written, sees that this rank sleeps, or this rank sees what it wrote. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (messages_any_news(all))
+        ;
+    else if (messages->all_near)
+        rings_sleep_at_word(asleep, DOZE_MS);
+    else
+        messages_sleep_at_bell(messages);
+    atomic_store_explicit(asleep, AWAKE, memory_order_relaxed);
 }
 
 /* Handle signals now: else their handlers would run within what gives the seat back. An interrupt has ended a wait alone. */
@@ -766,7 +778,7 @@ static bool messages_look_seated(Messages *messages, Letter *letter)
     messages_use(&all, rings_enter);
     Py_BEGIN_ALLOW_THREADS
     come = patience_look(&messages->patience, messages_any_news, letter, false);
-    if (!come && asleep != NULL && atomic_load_explicit(asleep, memory_order_relaxed) == 0) {
+    if (!come && asleep != NULL && atomic_load_explicit(asleep, memory_order_relaxed) == AWAKE) {
         int64_t began_ns = native_monotonic_ns();
         messages_doze(messages, &all, asleep);
         slept_ns = native_monotonic_ns() - began_ns;
@@ -787,7 +799,8 @@ bool messages_look(Messages *messages, Letter *letter, bool *seated)
             return true;
         RELAX();
     }
-    messages_sit_down(messages);
+    if (!*seated)
+        messages_sit_down(messages);
     *seated = true;
     return messages_look_seated(messages, letter);
 }
@@ -798,12 +811,16 @@ static Taken messages_await(Messages *messages, Letter *letter)
 {
     if (!messages_is_anyones(letter))
         rings_wait_for(letter->way->rings, letter->tag);
-    bool seated = false, come = messages_look(messages, letter, &seated);
-    Taken taken = PyErr_Occurred() ? FAILED : NOTHING;
-    if (come && (!seated || !lock_is_held(messages->lock)))
-        taken = messages_take(messages, letter, &seated);
-    if (PyErr_Occurred())
-        taken = FAILED;
+    bool seated = false, come;
+    int looks = 0;
+    Taken taken = NOTHING;
+    do {
+        come = messages_look(messages, letter, &seated);
+        if (come && (!seated || !lock_is_held(messages->lock)))
+            taken = messages_take(messages, letter, &seated);
+        if (PyErr_Occurred())
+            taken = FAILED;
+    } while (come && taken == NOTHING && !messages_any_news(letter) && ++looks < MOST_LOOKS); /* it was credit */
     if (seated && !messages_stand_up(messages))
         taken = FAILED;
     if (taken != NOTHING)

@@ -10,6 +10,8 @@
 #include "turn.h"
 
 enum { MARKED_TYPES = 25, BFLOAT16 = MARKED_TYPES - 1 };
+/* How often a receive looks again that has found credit alone. */
+enum { MOST_LOOKS = 8 };
 
 typedef struct {
     Rings *rings; /* NULL for a rank without any, */

@@ -179,11 +179,13 @@ static bool posted_look(Messages *messages, Way *way, RequestState *request)
 {
     Letter letter = {.first = way, .end = way + 1, .way = way, .peer = (int)(way - messages->ways), .tag = (unsigned)request->tag};
     int64_t waited_ns = messages->patience.waited_ns;
-    bool seated = false, come = messages_look(messages, &letter, &seated);
+    bool seated = false, come;
+    int looks = 0;
+    do
+        come = messages_look(messages, &letter, &seated);
+    while (come && !request->done && posted_goes_on(messages, way, request) && ++looks < MOST_LOOKS); /* it was credit */
     if (messages->patience.waited_ns > waited_ns)
         trail_waited_message(messages->trail, messages->patience.waited_ns - waited_ns);
-    if (come && !request->done)
-        posted_goes_on(messages, way, request);
     bool well = !seated || messages_stand_up(messages);
     messages->in_vain = !come;
     return well && !PyErr_Occurred();

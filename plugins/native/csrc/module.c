@@ -31,6 +31,7 @@ static const struct {
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
     {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},
+    {"AWAKE", AWAKE},                 {"AT_BELL", AT_BELL},               {"AT_WORD", AT_WORD},
     {"WRAP", WRAP},                   {"MESSAGE", MESSAGE},               {"OFFER", OFFER},
     {"RECEIPT", RECEIPT},             {"CREDIT", CREDIT},                 {"PIECE", PIECE},
     {"READABLE", READABLE},           {"FINGERPRINT_TAG", FINGERPRINT_TAG}, {"HEAD_TAG_NBYTES", HEAD_TAG_NBYTES},

@@ -1,8 +1,11 @@
 #include "rings.h"
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <structmember.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LEAST_CAPACITY = 4096 };
@@ -125,19 +128,37 @@ static void rings_close_bell(Rings *rings)
         close(bell);
 }
 
+/* Wake the peer that sleeps as `how` says; false if it does not any more. */
+static bool rings_rouse(Rings *rings, uint64_t how)
+{
+    int bell = how == AT_BELL ? rings_open_bell(rings) : -1;
+    if (how == AT_BELL && bell < 0)
+        return true; /* it has gone; or there is no descriptor left, and it looks by itself now and then */
+    if (!atomic_compare_exchange_strong(rings->asleep, &how, AWAKE))
+        return false;
+    if (bell < 0) {
+        syscall(SYS_futex, rings->asleep, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    } else {
+        ssize_t written = write(bell, "b", 1); /* if not, it is being woken already, or has gone */
+        (void)written;
+    }
+    return true;
+}
+
 void rings_wake(Rings *rings)
 {
     /* A full fence: either the peer, which says that it sleeps before it looks once more, sees what was written, or this
        sees that it sleeps. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(rings->asleep, memory_order_relaxed) != 0) {
-        int bell = rings_open_bell(rings);
-        if (bell < 0)
-            return; /* it has gone; or there is no descriptor left, and it looks by itself now and then */
-        atomic_store_explicit(rings->asleep, 0, memory_order_relaxed);
-        ssize_t written = write(bell, "b", 1); /* if not, it is being woken already, or has gone */
-        (void)written;
-    }
+    uint64_t how;
+    while ((how = atomic_load_explicit(rings->asleep, memory_order_relaxed)) != AWAKE && !rings_rouse(rings, how))
+        RELAX();
+}
+
+void rings_sleep_at_word(Word *asleep, int longest_ms)
+{
+    struct timespec longest = {longest_ms / 1000, longest_ms % 1000 * 1000000L};
+    syscall(SYS_futex, asleep, FUTEX_WAIT, (uint32_t)AT_WORD, &longest, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ in */

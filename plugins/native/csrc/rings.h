@@ -11,6 +11,8 @@ enum { HEADER_NBYTES = 32, CONTROL_NBYTES = 256 };
 /* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
    what it waits for. */
 enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17 };
+/* What a rank says of its sleep: that a byte in its bell wakes it, or a change of the word that says so. */
+enum { AWAKE = 0, AT_BELL = 1, AT_WORD = 2 };
 /* The kinds of frames that are known here; all others are Python's. */
 enum { WRAP = 0, MESSAGE = 1, OFFER = 2, RECEIPT = 5, CREDIT = 9, SENSELESS = 254, PIECE = 255 };
 /* The flag of an offer whose bytes may be read from the sender's memory. */
@@ -20,7 +22,7 @@ typedef struct {
     PyObject_HEAD
     Py_buffer memory;
     unsigned char *out, *into; /* behind the control blocks; NULL before the beginning and after the end */
-    Word *asleep;              /* whether the peer sleeps, */
+    Word *asleep;              /* how the peer sleeps, */
     char bell_path[64];        /* ... where the pipe is opened that wakes it, */
     unsigned long long bell_inode; /* ... which no other may be taken for, */
     atomic_int bell;           /* ... and its descriptor; -1 until it is needed */
@@ -63,6 +65,8 @@ void rings_wait_no_more(Rings *rings);
 bool rings_awaited(const Rings *rings, unsigned tag);
 /* Wake the peer if it sleeps. */
 void rings_wake(Rings *rings);
+/* Sleep until the word of this rank's own sleep changes, for so many milliseconds at the most. */
+void rings_sleep_at_word(Word *asleep, int longest_ms);
 /* How many bytes the peer has not read yet, as it says. */
 uint64_t rings_unread(Rings *rings);
 bool rings_have_news(const Rings *rings);

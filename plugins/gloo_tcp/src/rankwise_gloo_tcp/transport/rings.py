@@ -1,11 +1,13 @@
 """Two rings of shared memory between this rank and another of its machine: each is written by one of them only.
 
 A frame lies in its ring in one piece: its header as four words, then its payload. Each end counts in bytes how far it
-has come. A rank that sleeps says so in shared memory, and a byte in the pipe that its poller watches wakes it.
+has come. A rank that sleeps says so in a word of shared memory, and a byte in the pipe that its poller watches wakes it.
+Compiled code may sleep at that word itself.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from contextlib import suppress
@@ -41,6 +43,8 @@ _CONTROL_NBYTES = 256
 #: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has. The
 #: compiled rings tell each other in word 17 what the reader waits for.
 _HEAD, _WANTS_ROOM, _TAIL = 0, 1, 16
+#: What a rank says of its sleep: that a byte in its bell wakes it, or a change of the word that says so.
+_AWAKE, _AT_BELL, _AT_WORD = 0, 1, 2
 #: In place of a kind: nothing more follows until the end of the ring; a piece of a long payload.
 _WRAP, PIECE = 0, 255
 #: What compiled parts have in common with this module, which is the same in both.
@@ -51,6 +55,9 @@ SHARED = {
     "HEAD": _HEAD,
     "WANTS_ROOM": _WANTS_ROOM,
     "TAIL": _TAIL,
+    "AWAKE": _AWAKE,
+    "AT_BELL": _AT_BELL,
+    "AT_WORD": _AT_WORD,
     "WRAP": _WRAP,
     "PIECE": PIECE,
     "MESSAGE": Kind.MESSAGE,
@@ -126,22 +133,25 @@ class Sleep:
 
     def begin(self) -> None:
         """Say that this rank is about to sleep; whatever is written from now on wakes it."""
-        self._words[self._at] = 1
+        self._words[self._at] = _AT_BELL
         futex.fence()
 
     def end(self) -> None:
         """Say that it is awake."""
-        self._words[self._at] = 0
+        self._words[self._at] = _AWAKE
 
     def wake(self) -> None:
         """Wake another rank if it sleeps."""
         futex.fence()
-        if self._words[self._at] and self.bell is not None:
+        if self._words[self._at] == _AT_WORD:
+            self._words[self._at] = _AWAKE
+            futex.wake(ctypes.addressof(ctypes.c_char.from_buffer(self._words, self.place)))
+        elif self._words[self._at] and self.bell is not None:
             # It is being woken already, or has gone; or no descriptor is left, and it looks by itself now and then.
             with suppress(OSError):
                 if self._descriptor < 0:
                     self._descriptor = self.bell.open()
-                self._words[self._at] = 0
+                self._words[self._at] = _AWAKE
                 os.write(self._descriptor, b"b")
 
     def close(self) -> None:
