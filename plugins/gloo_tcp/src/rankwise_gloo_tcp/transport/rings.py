@@ -1,8 +1,8 @@
 """Two rings of shared memory between this rank and another of its machine: each is written by one of them only.
 
 A frame lies in its ring in one piece: its header as four words, then its payload. Each end counts in bytes how far it
-has come. A rank that sleeps says so in a word of shared memory, and a byte in the pipe that its poller watches wakes it.
-Compiled code may sleep at that word itself.
+has come. A rank that sleeps says so in a word of shared memory, and a byte in the pipe that its poller watches wakes
+it. Compiled code may sleep at that word itself.
 """
 
 from __future__ import annotations
