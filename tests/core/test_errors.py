@@ -30,6 +30,7 @@ VALUES: dict[str, Any] = {
     "str | None": "SIGKILL",
     "int": 3,
     "tuple[int, ...]": (1, 2),
+    "frozenset[str]": frozenset({"a process"}),
     "Mapping[int, BaseException]": {1: ValueError("theirs")},
     "Exception": ValueError("theirs"),
 }
