@@ -19,6 +19,7 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pages
 
@@ -58,7 +59,7 @@ def main() -> None:
     aims = list[str]()
     told = [f"{pages.machine()}, torch {version('torch')}, rankwise {version('rankwise')}."]
     for ranks in given.ranks:
-        found = _launch(ranks, given.only)
+        found: dict[str, Times] = launch(__file__, ranks, "--only", given.only)
         aims.append(_aims(found, ranks))
         told += [_cells(found, ranks), pages.columns(aims[-1], 3)]
     if given.only in "first init of a process":
@@ -135,10 +136,10 @@ def _aim_of_beginnings(times: Times) -> str:
 # ---------------------------------------------------------------------- what is measured
 
 
-def _launch(ranks: int, only: str) -> dict[str, Times]:
-    """Return the times of every call on this many ranks, as the first of them has measured."""
+def launch(program: str, ranks: int, *words: str) -> Any:
+    """Start a benchmark's ranks, and return what the first of them has left in the file `found` of their folder."""
     with tempfile.TemporaryDirectory() as folder:
-        own = [sys.executable, __file__, "--ranks", str(ranks), "--only", only, "--folder", folder, "--rank"]
+        own = [sys.executable, program, "--ranks", str(ranks), *words, "--folder", folder, "--rank"]
         processes = [subprocess.Popen([*own, str(rank)]) for rank in range(ranks)]
         try:
             if any(process.wait(timeout=900) for process in processes):
@@ -146,8 +147,7 @@ def _launch(ranks: int, only: str) -> dict[str, Times]:
         finally:
             for process in processes:
                 process.kill()
-        found: dict[str, Times] = json.loads(Path(folder, "times").read_text(encoding="utf-8"))
-    return found
+        return json.loads(Path(folder, "found").read_text(encoding="utf-8"))
 
 
 def _measure(given: argparse.Namespace) -> None:
@@ -171,7 +171,7 @@ def _measure(given: argparse.Namespace) -> None:
     if given.rank == 0:
         if given.only in "bridge":
             found["bridge"] = _bridge(torch, dist, alone)
-        Path(given.folder, "times").write_text(json.dumps(found), encoding="utf-8")
+        Path(given.folder, "found").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 

@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pages
+import torch_compare
 
 SIZES = {"1 KiB": 1 << 10, "64 KiB": 1 << 16, "1 MiB": 1 << 20, "16 MiB": 1 << 24}
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
@@ -46,7 +45,8 @@ def main() -> None:
     if given.rank is not None:
         _measure(given)
         return
-    ratios = _launch(given)
+    found = torch_compare.launch(__file__, given.ranks, "--only", given.only)
+    ratios: dict[Cell, float] = {tuple(cell): ratio for cell, ratio in found}
     text = _table(ratios)
     print(f"\n{text}")
     if given.write:
@@ -64,30 +64,6 @@ def _table(ratios: dict[Cell, float]) -> str:
         told = [f"{statistics.geometric_mean(row[d]):.1f} ({min(row[d]):.1f})" if d in row else "" for d in named]
         lines.append(f"| {call} | {' | '.join(told)} |")
     return "\n".join(lines)
-
-
-def _launch(given: argparse.Namespace) -> dict[Cell, float]:
-    """Return how many times the processor time of ours gloo takes, for each cell."""
-    with tempfile.TemporaryDirectory() as folder:
-        own = [
-            sys.executable,
-            __file__,
-            "--ranks",
-            str(given.ranks),
-            "--only",
-            given.only,
-            "--folder",
-            folder,
-            "--rank",
-        ]
-        processes = [subprocess.Popen([*own, str(rank)]) for rank in range(given.ranks)]
-        try:
-            if any(process.wait(timeout=900) for process in processes):
-                raise SystemExit("a rank has failed")
-        finally:
-            for process in processes:
-                process.kill()
-        return {tuple(cell): ratio for cell, ratio in json.loads(Path(folder, "ratios").read_text(encoding="utf-8"))}
 
 
 def _measure(given: argparse.Namespace) -> None:
@@ -109,7 +85,7 @@ def _measure(given: argparse.Namespace) -> None:
             told = "  ".join(f"{whose} {each * 1e6:10.1f} us" for whose, each in times.items())
             print(f"{' '.join(cell):48} {told} {ratios[-1][1]:6.2f}", flush=True)
     if given.rank == 0:
-        Path(given.folder, "ratios").write_text(json.dumps(ratios), encoding="utf-8")
+        Path(given.folder, "found").write_text(json.dumps(ratios), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pages
@@ -35,7 +32,9 @@ def main() -> None:
     if given.rank is not None:
         _measure(given.rank, given.ranks[0], given.folder)
         return
-    text = "\n\n".join(table for ranks in given.ranks for table in _tables(_launch(ranks), ranks))
+    text = "\n\n".join(
+        table for ranks in given.ranks for table in _tables(torch_compare.launch(__file__, ranks), ranks)
+    )
     print(text)
     if given.write:
         pages.put_into(given.write, text, "steps")
@@ -66,20 +65,6 @@ def _compiling(found: dict[str, torch_compare.Times], ranks: int) -> str:
     return "\n".join(lines)
 
 
-def _launch(ranks: int) -> dict[str, torch_compare.Times]:
-    with tempfile.TemporaryDirectory() as folder:
-        own = [sys.executable, __file__, "--ranks", str(ranks), "--folder", folder, "--rank"]
-        processes = [subprocess.Popen([*own, str(rank)]) for rank in range(ranks)]
-        try:
-            if any(process.wait(timeout=900) for process in processes):
-                raise SystemExit("a rank has failed")
-        finally:
-            for process in processes:
-                process.kill()
-        found: dict[str, torch_compare.Times] = json.loads(Path(folder, "times").read_text(encoding="utf-8"))
-    return found
-
-
 def _measure(rank: int, size: int, folder: Path) -> None:
     import torch
     import torch.distributed as dist
@@ -96,7 +81,7 @@ def _measure(rank: int, size: int, folder: Path) -> None:
         for (kind, whose), time_s in torch_compare.in_turns(dist, calls).items():
             found.setdefault(f"{kind}, {label}", {})[whose] = time_s
     if rank == 0:
-        Path(folder, "times").write_text(json.dumps(found), encoding="utf-8")
+        Path(folder, "found").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 

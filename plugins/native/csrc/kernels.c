@@ -197,13 +197,13 @@ static bool kernels_converts(void)
 #define kernels_narrow_at_once(to, wide, n) 0
 #endif
 
-static void halves_widen(float *wide, const uint16_t *from, size_t n)
+static void kernels_widen_halves(float *wide, const uint16_t *from, size_t n)
 {
     size_t done = kernels_converts() ? kernels_widen_at_once(wide, from, n) : 0;
     kernels_widen_half(wide + done, from + done, n - done);
 }
 
-static void halves_narrow(uint16_t *to, const float *wide, size_t n)
+static void kernels_narrow_halves(uint16_t *to, const float *wide, size_t n)
 {
     size_t done = kernels_converts() ? kernels_narrow_at_once(to, wide, n) : 0;
     kernels_narrow_half(to + done, wide + done, n - done);
@@ -214,7 +214,7 @@ void kernels_widen(void *wide, const void *from, Kind kind, Kind wide_kind, size
     if (kind == wide_kind)
         memcpy(wide, from, count * kernels_kind_nbytes(kind));
     else if (kind == F16)
-        halves_widen(wide, from, count);
+        kernels_widen_halves(wide, from, count);
     else
         kernels_widen_bfloat(wide, from, count);
 }
@@ -224,7 +224,7 @@ void kernels_narrow(void *to, const void *wide, Kind kind, Kind wide_kind, size_
     if (kind == wide_kind)
         memcpy(to, wide, count * kernels_kind_nbytes(kind));
     else if (kind == F16)
-        halves_narrow(to, wide, count);
+        kernels_narrow_halves(to, wide, count);
     else
         kernels_narrow_bfloat(to, wide, count);
 }

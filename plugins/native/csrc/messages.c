@@ -809,12 +809,12 @@ bool messages_look(Messages *messages, Letter *letter, bool *seated)
    is read, and one of them is. */
 static Taken messages_await(Messages *messages, Letter *letter)
 {
-    if (!messages_is_anyones(letter))
-        rings_wait_for(letter->way->rings, letter->tag);
     bool seated = false, come;
     int looks = 0;
     Taken taken = NOTHING;
     do {
+        if (!messages_is_anyones(letter))
+            rings_wait_for(letter->way->rings, letter->tag); /* what was read since is no word of it any more */
         come = messages_look(messages, letter, &seated);
         if (come && (!seated || !lock_is_held(messages->lock)))
             taken = messages_take(messages, letter, &seated);

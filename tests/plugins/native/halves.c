@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < COUNT; i++)
         halves[i] = (uint16_t)i;
     kernels_widen_half(plain_singles, halves, COUNT);
-    halves_widen(own_singles, halves, COUNT);
+    kernels_widen_halves(own_singles, halves, COUNT);
     wrong += differ("floats of 16 bits", plain_singles, own_singles, sizeof plain_singles);
     kernels_narrow_half(plain, plain_singles, COUNT);
     for (int i = 0; i < COUNT; i++)
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
             memcpy(&singles[i], &bits, sizeof bits);
         }
         kernels_narrow_half(plain, singles, COUNT);
-        halves_narrow(own, singles, COUNT);
+        kernels_narrow_halves(own, singles, COUNT);
         wrong += differ("floats of 32 bits", plain, own, sizeof plain);
     }
     printf("%s: %d wrong\n", kernels_converts() ? "the processor converts" : "plain C converts", wrong);
