@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+import select
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
 from rankwise import DistTimeoutError
 from rankwise_launch import registrar, roster
 from rankwise_launch.config import ExitCode
+from rankwise_launch.elastic import ElasticAttempt
 from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.job_log import JobLog
 from rankwise_launch.registrar import KILLED
 from rankwise_launch.roster import NodeJoined, NodeLost, Roster, Terms
+from rankwise_launch.tally import Tally
 
 FIXED = Terms(3, 3, 2, 1)
 RANGE = Terms(2, 4, 2, None)
@@ -218,6 +222,30 @@ def test_losses_are_told_of_before_more_is_handled() -> None:
     assert [news.number for news in verdicts.take_news()] == [2]
     verdicts.note_handled()
     assert log.is_handled
+    verdicts.close()
+
+
+@pytest.mark.parametrize("has_another", [False, True])
+def test_what_is_said_while_a_launcher_acts_on_news_wakes_it_again(has_another: bool) -> None:
+    """Two nodes are lost, the second while the launcher tells of the first: it tells of both."""
+    log = JobLog(FIRST, Terms(3, 3))
+    for number, name in enumerate([FIRST, "a", "b"]):
+        log.write("enrol", number, name, "host", 1)
+    log.write("begin", 0)
+    verdicts = ElasticVerdicts(log, 0, lambda: None)
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if has_another and len(told) == 1:
+            log.write("lost", "b", "it was killed")
+
+    means: Any = SimpleNamespace(received=[], say=say, config=SimpleNamespace(nproc_per_node=1), first_rank=0)
+    attempt = ElasticAttempt(Tally(log), means, means.config, means, means, means, means, verdicts, None)
+    log.write("lost", "a", "it was killed")
+    while select.select([verdicts], [], [], 0)[0]:
+        attempt._on_word()
+    assert [text[:16] for text in told] == [f"rankwise: node {number}" for number in ((1, 2) if has_another else (1,))]
     verdicts.close()
 
 

@@ -98,7 +98,7 @@ class Attempt:
         try:
             self._watch(self._interrupts.fileno(), self._on_signal)
             if self._verdicts is not None:
-                self._watch(self._verdicts.fileno(), self._on_verdict)
+                self._watch(self._verdicts.fileno(), self._on_word)
             while not self._over():
                 if self._unstarted:
                     self._start_next()
@@ -315,9 +315,14 @@ class Attempt:
             if worker.stderr is not None:
                 worker.stderr.fold()
 
+    def _on_word(self) -> None:
+        """Look at what other nodes have said, which wakes this loop again from now on."""
+        assert self._verdicts is not None
+        self._verdicts.clear()  # first, as more may be said meanwhile
+        self._on_verdict()
+
     def _on_verdict(self) -> None:
         assert self._verdicts is not None
-        self._verdicts.clear()
         self._elsewhere = self._verdicts.current
         if self._verdicts.killed:  # perhaps before this launcher has seen the verdict
             self._start_no_more()

@@ -215,8 +215,6 @@ class ElasticAttempt(Attempt):
         verdicts.note_handled()
         if verdicts.killed or self._elsewhere is None:
             super()._on_verdict()
-        else:
-            verdicts.clear()
 
     def _on_news(self, news: NodeLost | NodeJoined) -> None:
         node = f"node {news.number} ({news.host})"
