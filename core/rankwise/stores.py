@@ -20,7 +20,16 @@ from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, TableStor
 from rankwise.store.foreign import StoreLike
 from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
-from rankwise.store.primitives import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, RESERVED, Series, to_amount
+from rankwise.store.primitives import (
+    MAX_KEY_NBYTES,
+    MAX_KEYS,
+    MAX_VALUE_NBYTES,
+    RESERVED,
+    Series,
+    to_amount,
+    to_key,
+    to_value,
+)
 from rankwise.store.queues import LEASE_S, TOKEN_NBYTES, queue_key
 
 __all__ = [
@@ -66,4 +75,6 @@ __all__ = [
     "shown",
     "start_thread",
     "to_amount",
+    "to_key",
+    "to_value",
 ]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rankwise_launch.config import UNNUMBERED
-from rankwise_launch.registrar import KILLED, LEFT, Card, Patience, Registrar
+from rankwise_launch.registrar import Card, Patience, Registrar
 from rankwise_launch.roster import Entry, Roster, Terms
+from rankwise_launch.words import GONE, KILLED, LEFT
 
 __all__ = ["FIRST", "PATIENCE", "Launcher", "Model"]
 
@@ -25,6 +26,8 @@ class Launcher:
     roster: Roster
     word: bytes = b"1"
     is_there: bool = True
+    #: How often it has spoken.
+    count: int = 1
     #: How much of the log it has read.
     read: int = 0
     running: set[int] = field(default_factory=set)
@@ -76,7 +79,8 @@ class Model:
         """Have node 0 look, after some time in which all launchers that are there have spoken."""
         for launcher in self.launchers.values():
             if launcher.is_there and launcher.word not in (LEFT, KILLED):
-                launcher.word = str(int(launcher.word) + 1).encode()
+                launcher.count += 1
+                launcher.word = str(launcher.count).encode()
         self.catch_up(self.first)
         words = {name: self.launchers[name].word for name in self.registrar.watched()}
         for kind, _, *rest in self.registrar.look(words, passed_s, has_heard):
@@ -111,13 +115,13 @@ class Model:
         if not there or draw.random() < 0.5:
             return
         launcher = draw.choice(there)
-        how = draw.choice(["killed", "left", "stopped", "silent", "wakes"])
+        how = draw.choice(["killed", "left", "stopped", "gone", "silent", "wakes"])
         if how == "wakes":
             for each in self.launchers.values():
                 each.is_there = each.is_there or each.word not in (LEFT, KILLED)
             return
         launcher.is_there = False
-        launcher.word = {"killed": KILLED, "left": LEFT}.get(how, launcher.word)
+        launcher.word = {"killed": KILLED, "left": LEFT, "gone": GONE}.get(how, launcher.word)
         if how == "stopped":
             self.write(launcher, "lost", launcher.name, "it was stopped")
             launcher.word = LEFT

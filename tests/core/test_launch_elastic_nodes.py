@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests import warm
 from tests.core import elastic_programs as programs
 from tests.core.elastic_programs import ranks_of
 from tests.core.node_launchers import Cluster
-from tests.processes import alive, wait_until
+from tests.processes import alive, descendants, wait_until
 
 from rankwise import TCPStore
 from rankwise_network import secret
@@ -19,6 +21,8 @@ from rankwise_network import secret
 TIMEOUT_S = 40
 #: How long nothing may be heard of a launcher, where a test waits for that.
 LEEWAY_S = 1.0
+#: In how many seconds a node is missed, far less than the 20 that a network may be out of order.
+NAMED_S = 10.0
 #: What tells a rank where it is.
 PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
 HOLD = ranks_of(programs.hold, *PLACE)
@@ -80,6 +84,23 @@ def test_a_launcher_that_is_killed_is_named_at_once_and_its_ranks_have_gone(clus
     assert not any(map(alive, pids))
     ends = cluster.go(nodes[0], nodes[2])
     assert [(code, err) for code, _, err in ends] == [(0, ""), (0, "")], ends
+
+
+def test_a_node_that_is_gone_at_one_stroke_is_named_in_seconds(cluster: Nodes) -> None:
+    """Its launcher, its rank, and the process that would have told of it: its connection has ended."""
+    nodes = cluster.start_nodes(3, *HOLD)
+    assert cluster.are_ready("0-0", "1-0", "2-0")
+    processes = [nodes[1].pid, *descendants(nodes[1].pid)]
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    for pid in processes:
+        os.kill(pid, signal.SIGKILL)
+    for node in (nodes[0], nodes[2]):
+        line = cluster.hear(node, "its launcher is gone")
+        assert line.endswith(": its connection has ended; rank 1 went with it; the others go on\n")
+    assert time.monotonic() - began < NAMED_S
+    assert [code for code, _, _ in cluster.go(nodes[0], nodes[2])] == [0, 0]
 
 
 def test_a_launcher_that_is_silent_is_named_and_ends_when_it_wakes(impatient: Nodes) -> None:

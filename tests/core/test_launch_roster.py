@@ -13,14 +13,14 @@ import pytest
 from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
 
 from rankwise import DistTimeoutError
-from rankwise_launch import registrar, roster
+from rankwise_launch import registrar, roster, words
 from rankwise_launch.config import ExitCode
 from rankwise_launch.elastic import ElasticAttempt
 from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.job_log import JobLog
-from rankwise_launch.registrar import KILLED
 from rankwise_launch.roster import NodeJoined, NodeLost, Roster, Terms
 from rankwise_launch.tally import Tally
+from rankwise_launch.words import BREAK_S, GONE, KILLED
 
 FIXED = Terms(3, 3, 2, 1)
 RANGE = Terms(2, 4, 2, None)
@@ -204,6 +204,21 @@ def test_nobody_takes_a_place_before_those_that_meet_know_that_it_is_vacant() ->
     assert model.roster.of("again") is None
     model.look()
     assert model.roster.of("again") is not None
+
+
+def test_a_launcher_that_has_gone_is_soon_missed_unless_only_its_connection_has() -> None:
+    model, (_, a, b) = begun(FIXED, 2, 2, 2)
+    for launcher in (a, b):
+        launcher.is_there, launcher.word = False, GONE
+    model.look(0.5)
+    b.is_there = True  # by another connection
+    assert not model.roster.members[1].is_lost
+    model.look(0.5)
+    model.look(BREAK_S)
+    assert [model.roster.members[number].is_lost for number in (1, 2)] == [True, False]
+    assert [news.text for news in model.roster.news if isinstance(news, NodeLost)] == [
+        "its launcher is gone: its connection has ended"
+    ]
 
 
 def test_losses_are_told_of_before_more_is_handled() -> None:
@@ -491,7 +506,9 @@ MISTAKES: dict[str, tuple[Any, str, str]] = {
     "the last verdict counts": (roster, "if self.verdict is not None or self._alive(author) is None:", "if False:"),
     "a finishing job takes in nodes": (roster, "if self.has_begun and self.is_finishing:", "if False:"),
     "there may be one node too many": (registrar, ">= self._roster.terms.most:", "> self._roster.terms.most:"),
-    "nobody is ever taken for lost": (registrar, "if watch.silent_s > limit_s:", "if False:"),
+    "nobody is ever taken for lost": (words, "if self._silent_s > limit_s:", "if False:"),
+    "what has gone is waited for as long as what is silent": (words, "min(BREAK_S, limit_s)", "limit_s"),
+    "a connection that breaks is the end": (words, "word == GONE and self._silent_s", "word == GONE or self._silent_s"),
 }
 
 
@@ -502,10 +519,12 @@ def test_mistakes_are_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert source.count(right) == 1
     mistaken: dict[str, Any] = {"__name__": module.__name__}
     exec(compile(source.replace(right, wrong), "mistaken.py", "exec"), mistaken)
-    if module is roster:
-        monkeypatch.setattr("tests.core.roster_model.Roster", mistaken["Roster"])
-    else:
-        monkeypatch.setattr("tests.core.roster_model.Registrar", mistaken["Registrar"])
+    place, name = {
+        roster: ("tests.core.roster_model", "Roster"),
+        registrar: ("tests.core.roster_model", "Registrar"),
+        words: ("rankwise_launch.registrar", "Watch"),
+    }[module]
+    monkeypatch.setattr(f"{place}.{name}", mistaken[name])
     with pytest.raises(AssertionError):
         everything()
 
@@ -514,5 +533,6 @@ def everything() -> None:
     test_two_nodes_may_be_lost_at_once()
     test_the_first_verdict_counts()
     test_nor_if_that_turns_out_just_before()
+    test_a_launcher_that_has_gone_is_soon_missed_unless_only_its_connection_has()
     for seed in range(50):
         walk(seed)

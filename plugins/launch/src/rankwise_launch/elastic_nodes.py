@@ -27,9 +27,10 @@ from rankwise_launch.job_log import JobLog
 from rankwise_launch.last_word import command
 from rankwise_launch.nodes import Nodes, Place, difference
 from rankwise_launch.presence import Loss
-from rankwise_launch.registrar import KILLED, LEFT, Card, Patience, Registrar
+from rankwise_launch.registrar import Card, Patience, Registrar
 from rankwise_launch.roster import Member, Roster, Terms
 from rankwise_launch.tally import Tally
+from rankwise_launch.words import KILLED, LEFT, Voice, Watch, word_of
 
 if TYPE_CHECKING:
     from rankwise_stores import TCPStore
@@ -94,7 +95,7 @@ class ElasticNodes(Nodes):
         config = self._config
         try:
             self._compare()
-            self.store.add(_word_of(self._id), 1)
+            Voice(self.store, self._id).say()
             self._start(self._speak, "rankwise presence")
             self._start(self._follow, "rankwise log")
             card = Card(self._id, socket.gethostname(), config.nproc_per_node, config.node_rank)
@@ -175,21 +176,18 @@ class ElasticNodes(Nodes):
 
     def _speak(self) -> None:
         """Say that this launcher is there, and notice that node 0 does not answer."""
-        store, silent_s, looked_at = self.store.view(self._every_s), 0.0, monotonic()
+        voice, node_0, looked_at = Voice(self.store.view(self._every_s), self._id), Watch(), monotonic()
         while not self._closing.wait(self._every_s):
             try:
-                store.add(_word_of(self._id), 1)
-                silent_s = 0.0
-            except DistTimeoutError:
-                silent_s += min(monotonic() - looked_at, _LATE * self._every_s)
+                word = voice.reply()
             except (DistError, OSError) as error:
                 self._lose_0(f"its launcher is gone: {error}")
                 return
-            looked_at = monotonic()
-            if silent_s > self._silence_s:
-                text = f"nothing has been heard of its launcher for {self._silence_s:g} s"
-                self._lose_0(f"{text}; it, its host or the network is gone")
+            now = monotonic()
+            if text := node_0.why_gone(word, min(now - looked_at, _LATE * self._every_s), self._silence_s):
+                self._lose_0(text)
                 return
+            looked_at = now
 
     def _follow(self) -> None:
         """Read what others write into the log."""
@@ -244,7 +242,7 @@ class ElasticNodes(Nodes):
 
     def _look(self, passed_s: float) -> None:
         launchers = self._registrar.watched()
-        said = self.store.multi_get([_word_of(launcher) for launcher in launchers]) if launchers else []
+        said = self.store.multi_get([word_of(launcher) for launcher in launchers]) if launchers else []
         words = dict(zip(launchers, said, strict=True))
         for kind, _, *rest in self._registrar.look(words, passed_s, self._log.is_handled):
             self._log.write(kind, *rest)
@@ -264,7 +262,7 @@ class ElasticNodes(Nodes):
         self._closing.set()
         with suppress(DistError, OSError):
             if self._config.node_rank != 0 and self._loss is None:
-                self.store.set(_word_of(self._id), LEFT)
+                self.store.set(word_of(self._id), LEFT)
         self.store.close()
         for thread in self._threads:
             thread.join()
@@ -275,7 +273,7 @@ class ElasticNodes(Nodes):
         while monotonic() < end:
             with self._log.changed:
                 others = [each.launcher for each in self._log.roster.living() if each.launcher != self._id]
-            words = self.store.multi_get([_word_of(launcher) for launcher in others]) if others else []
+            words = self.store.multi_get([word_of(launcher) for launcher in others]) if others else []
             if all(word in (LEFT, KILLED) for word in words):
                 return
             sleep(_GLANCE_S)
@@ -295,11 +293,7 @@ class ElasticNodes(Nodes):
         config = self._config
         if config.node_rank == 0:
             return []
-        return command(config.master_addr, config.master_port_of_nodes, _word_of(self._id))
-
-
-def _word_of(launcher: str) -> str:
-    return f"present/{launcher}"
+        return command(config.master_addr, config.master_port_of_nodes, word_of(self._id))
 
 
 def _card(number: int) -> str:

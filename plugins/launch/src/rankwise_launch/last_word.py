@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 
 from rankwise.errors import DistError
-from rankwise_launch.registrar import KILLED
+from rankwise_launch.words import KILLED
 
 __all__ = ["command", "main"]
 

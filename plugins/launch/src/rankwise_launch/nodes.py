@@ -20,8 +20,9 @@ from rankwise.errors import DistError, DistTimeoutError
 from rankwise.launching import Deadline, __version__
 from rankwise_launch.config import UNNUMBERED, ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.last_word import command
-from rankwise_launch.presence import Loss, Presence, say_first, silence_s, word_of
+from rankwise_launch.presence import Loss, Presence, silence_s
 from rankwise_launch.verdicts import Verdicts
+from rankwise_launch.words import Voice, word_of
 
 if TYPE_CHECKING:
     from rankwise_launch.elastic_verdicts import ElasticVerdicts
@@ -164,8 +165,8 @@ class Nodes:
         """
         config, key = self._config, self._keys(attempt)[self._config.node_rank]
         mine = {**self._claim_of(), "store": store_port}
-        if self._presence is None:
-            say_first(self.store, config.node_rank)
+        if self._presence is None and config.node_rank != 0:
+            Voice(self.store, config.node_rank).say()  # before others can see it here: it may be gone just then
         found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
         if found != mine:
             raise LaunchError(ExitCode.USAGE, two_launchers(str(found["host"]), config.node_rank))

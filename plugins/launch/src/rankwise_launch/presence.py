@@ -11,9 +11,9 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.backends import start_thread
-from rankwise.errors import DistError, DistTimeoutError
+from rankwise.errors import DistError
 from rankwise_launch.config import ExitCode, LaunchError
-from rankwise_launch.registrar import KILLED, LEFT
+from rankwise_launch.words import KILLED, LEFT, Voice, Watch, word_of
 from rankwise_network import outage
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rankwise_stores import TCPStore
 
-__all__ = ["Loss", "Presence", "say_first", "silence_s", "word_of"]
+__all__ = ["Loss", "Presence", "silence_s"]
 
 #: How often each launcher says that it is there; with more nodes than so many a second more rarely.
 _EVERY_S, _NODES_A_SECOND = 0.5, 500
@@ -52,17 +52,6 @@ def silence_s() -> float:
         raise LaunchError(ExitCode.USAGE, str(error)) from None
 
 
-def say_first(store: TCPStore, node_rank: int) -> None:
-    """Say that a launcher is there, before others can see that it has taken its place: it may be gone just then."""
-    if node_rank != 0:
-        store.add(word_of(node_rank), 1)
-
-
-def word_of(node: int) -> str:
-    """Return where a launcher says in the store that it is there."""
-    return f"present/{node}"
-
-
 class Presence:
     """This launcher's word, and its look at the others.
 
@@ -85,8 +74,8 @@ class Presence:
         self._limit_s = max(limit_s, _WORDS * self._every_s)
         self._store = store.view(self._every_s)
         self._keys = [word_of(node) for node in range(nnodes)]
-        self._said = [_NOT_YET] * nnodes
-        self._silent_s = [0.0] * nnodes
+        self._watches = [Watch() for _ in range(nnodes)]
+        self._voice = Voice(self._store, node_rank)
         if node_rank == 0:
             for key in self._keys:
                 store.compare_set(key, b"", _NOT_YET)  # some have come already, and one may have left
@@ -116,38 +105,23 @@ class Presence:
         looked_at = monotonic()
         while not self._closing.wait(self._every_s) and self.lost is None:
             try:
-                heard = self._hear_all() if self._node_rank == 0 else self._speak()
+                words = self._words() if self._node_rank == 0 else {0: self._voice.reply()}
             except (DistError, OSError) as error:
                 self._lose(0, f"its launcher is gone: {error}")
                 return
             now = monotonic()
-            self._judge(heard, min(now - looked_at, _LATE * self._every_s))
+            self._judge(words, min(now - looked_at, _LATE * self._every_s))
             looked_at = now
 
-    def _speak(self) -> dict[int, bool]:
-        """Say that this launcher is there; return whether node 0 has answered."""
-        try:
-            self._store.add(self._keys[self._node_rank], 1)
-        except DistTimeoutError:
-            return {0: False}
-        return {0: True}
+    def _words(self) -> dict[int, bytes]:
+        """Return what the nodes have said last that have come."""
+        words = enumerate(self._store.multi_get(self._keys))
+        return {node: word for node, word in words if node != 0 and (self.complete or word != _NOT_YET)}
 
-    def _hear_all(self) -> dict[int, bool]:
-        """Return which of the nodes that have come have said something new."""
-        before, self._said = self._said, self._store.multi_get(self._keys)
-        words = enumerate(zip(before, self._said, strict=True))
-        return {node: old != new for node, (old, new) in words if node != 0 and (self.complete or new != _NOT_YET)}
-
-    def _judge(self, heard: dict[int, bool], passed_s: float) -> None:
-        for node, is_new in heard.items():
-            self._silent_s[node] = 0.0 if is_new else self._silent_s[node] + passed_s
-            if self._said[node] == LEFT:
-                self._lose(node, "its launcher has ended")
-            elif self._said[node] == KILLED:
-                self._lose(node, "its launcher was killed")
-            elif self._silent_s[node] > self._limit_s:
-                text = f"nothing has been heard of its launcher for {self._limit_s:g} s"
-                self._lose(node, f"{text}; it, its host or the network is gone")
+    def _judge(self, words: dict[int, bytes], passed_s: float) -> None:
+        for node, word in words.items():
+            if text := self._watches[node].why_gone(word, passed_s, self._limit_s):
+                self._lose(node, text)
 
     def _lose(self, node: int, text: str) -> None:
         self.lost = self.lost or Loss(node, text)

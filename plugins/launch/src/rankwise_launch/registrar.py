@@ -7,16 +7,13 @@ yields entries for the log (`roster.py`). Node 0 alone decides this, as it serve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rankwise_launch.config import UNNUMBERED, ExitCode
 from rankwise_launch.roster import Entry, Member, Roster
+from rankwise_launch.words import Watch
 
-__all__ = ["KILLED", "LEFT", "Card", "Patience", "Registrar"]
-
-#: What a launcher says last: it comes to its end; and what is said of it by the process that guards its ranks.
-LEFT, KILLED = b"left", b"killed"
+__all__ = ["Card", "Patience", "Registrar"]
 
 
 class Card(NamedTuple):
@@ -49,14 +46,6 @@ class Patience(NamedTuple):
     last_call_s: float
 
 
-@dataclass
-class _Watch:
-    """A launcher that says again and again that it is there."""
-
-    said: bytes = b""
-    silent_s: float = 0.0
-
-
 class Registrar:
     """Decides for node 0.
 
@@ -73,13 +62,13 @@ class Registrar:
         self._store_port = store_port
         #: Who waits for a place, in the order in which they came, and for how long.
         self._waiting: dict[str, tuple[Card, float]] = {}
-        self._watches: dict[str, _Watch] = {}
+        self._watches: dict[str, Watch] = {}
         self._gathering_s = self._calling_s = self._short_s = 0.0
 
     def come(self, card: Card) -> None:
         """Take note of a launcher that wants to be in the job."""
         self._waiting[card.launcher] = card, 0.0
-        self._watches[card.launcher] = _Watch()
+        self._watches[card.launcher] = Watch()
 
     def watched(self) -> list[str]:
         """Return the launchers whose words are needed."""
@@ -106,23 +95,10 @@ class Registrar:
 
     def _miss(self, words: Mapping[str, bytes], passed_s: float) -> Iterator[Entry]:
         for launcher, watch in list(self._watches.items()):
-            word = words.get(launcher, watch.said)
-            watch.silent_s = watch.silent_s + passed_s if word == watch.said else 0.0
-            watch.said = word
-            if text := self._why_gone(watch):
+            if text := watch.why_gone(words[launcher], passed_s, self._patience.silence_s):
                 del self._watches[launcher]
                 if self._waiting.pop(launcher, None) is None:
                     yield "lost", self._me, launcher, text
-
-    def _why_gone(self, watch: _Watch) -> str:
-        if watch.said == KILLED:
-            return "its launcher was killed"
-        if watch.said == LEFT:
-            return "its launcher has ended"
-        limit_s = self._patience.silence_s
-        if watch.silent_s > limit_s:
-            return f"nothing has been heard of its launcher for {limit_s:g} s; it, its host or the network is gone"
-        return ""
 
     # ------------------------------------------------------------------ who is in
 

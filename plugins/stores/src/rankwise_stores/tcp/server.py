@@ -18,6 +18,7 @@ from rankwise_stores.tcp import wire
 from rankwise_stores.tcp.accepting import Accepting, Listener
 from rankwise_stores.tcp.guard import Keys
 from rankwise_stores.tcp.waiting import MAX_OF_ONE_NBYTES, Assembly, Lent, Unread, Waiter, Waiting, is_large, nbytes_of
+from rankwise_stores.tcp.wills import Will, Wills, set_with_will
 from rankwise_stores.tcp.zeromq import PRIVATE_URL
 
 __all__ = ["BoundedTable", "StoreServer"]
@@ -59,7 +60,7 @@ class StoreServer:
         self._table = BoundedTable()
         self.identity = self._table.identity
         self._assembly, self._waiting = Assembly(), Waiting()
-        self._unread, self._lent = Unread(), Lent()
+        self._unread, self._lent, self._wills = Unread(), Lent(), Wills()
         self._probe_at = 0.0
         #: What those have been told who were woken last, and for which arguments.
         self._told: tuple[tuple[Any, ...], wire.Packed] | None = None
@@ -212,7 +213,9 @@ class StoreServer:
             return
         if not isinstance(result, Missing):
             receipt = b""
-            if waiter.operation is operations.queue_pop:
+            if waiter.operation is set_with_will:
+                self._wills.note(waiter.client, Will(*waiter.args))
+            elif waiter.operation is operations.queue_pop:
                 # Before it is sent: if the client turns out to be gone, the item returns.
                 self._lent.lend(waiter.client, *waiter.args[:2])
             elif waiter.operation in (operations.queue_confirm, operations.queue_release):
@@ -313,6 +316,7 @@ class StoreServer:
             if error.errno == zmq.EHOSTUNREACH:
                 self._unread.forget(client)
                 self._take_back(self._lent.take_of(client))
+                self._wills.carry_out(self._table, client)
             return False
         return True
 
@@ -322,19 +326,23 @@ class StoreServer:
 
     # ------------------------------------------------------------------ time
 
+    def _owes_a_look(self) -> bool:
+        """Tell whether something depends on whether clients are there."""
+        return self._waiting.has(_ROOM) or bool(self._lent) or bool(self._wills)
+
     def _patience_ms(self) -> int | None:
         patience_s = self._waiting.patience_s()
-        if self._waiting.has(_ROOM) or self._lent:
+        if self._owes_a_look():
             patience_s = _PROBE_S if patience_s is None else min(patience_s, _PROBE_S)
         return None if patience_s is None else math.ceil(1000 * min(patience_s, 3600.0))
 
     def _look_at_the_clock(self) -> None:
-        """Answer the requests whose time is up, and see that clients that owe a receipt are there."""
+        """Answer the requests whose time is up, and see that clients are there that owe a receipt or have a will."""
         for waiter in self._waiting.take_late():
             self._refuse(waiter)
-        if (self._waiting.has(_ROOM) or self._lent) and monotonic() >= self._probe_at:
+        if self._owes_a_look() and monotonic() >= self._probe_at:
             self._probe_at = monotonic() + _PROBE_S
-            for client in self._lent.clients().union(self._unread.clients()):
+            for client in self._lent.clients().union(self._unread.clients(), self._wills.clients()):
                 self._send(client, wire.PROBE, wire.OK, None)
             self._take_back(self._lent.take_late())
             for queue in self._lent.forget_late():

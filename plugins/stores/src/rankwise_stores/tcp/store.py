@@ -26,9 +26,12 @@ from rankwise.stores import (
     operations,
     shortened,
     shown,
+    to_key,
+    to_value,
 )
 from rankwise_network.secret import given_or_loaded
 from rankwise_stores.tcp import wire
+from rankwise_stores.tcp.wills import set_with_will
 
 if TYPE_CHECKING:
     from rankwise_stores.tcp.pool import Pool
@@ -137,6 +140,27 @@ class TCPStore(TableStore):
         """Return another user of the same server; it does not count as a worker."""
         self._check_open(operations.check)
         return TCPStore(self._host, self._port, timeout=self._timeout_s, secret=self.secret)
+
+    def set_with_will(self, key: str, value: bytes | str, will: bytes | str) -> None:
+        """Store a value that the server replaces once this process has gone, unless somebody has changed it before.
+
+        The server sees within a second that a connection has ended, as with the process; one that the network has
+        broken counts too. Each connection has one will, the last. A host that has lost its power is missed after some
+        20 s only.
+
+        Args:
+            key: The key.
+            value: What to store.
+            will: What to store once the connection has ended.
+
+        Examples:
+            >>> store = dist.TCPStore("127.0.0.1", is_master=True)
+            >>> store.set_with_will("state of 3", "at work", "gone")
+            >>> store.get("state of 3")
+            b'at work'
+        """
+        with shortened:
+            self._run(set_with_will, self._timeout_s, to_key(key), to_value(value), to_value(will))
 
     def _have_met(self) -> None:
         """Give connections back that only the beginning has needed; who serves many clients has one of each less."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
 from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, TOKEN_NBYTES, operations
+from rankwise_stores.tcp.wills import set_with_will
 
 __all__ = [
     "FRAME_NBYTES",
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 MAGIC = "rankwise store"
-VERSION = 6
+VERSION = 7
 
 #: `compare_set` carries two values.
 MAX_MESSAGE_NBYTES = 2 * MAX_VALUE_NBYTES + (64 << 10)
@@ -295,6 +296,7 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.peek, (_key,), _value_or_none),
         (_op.swap, (_key, _value_or_none, _value_or_none), _value_or_none),
         (_op.set_, (_key, _value), _nothing),
+        (set_with_will, (_key, _value, _value), _nothing),
         (_op.add, (_key, _number), _number),
         (_op.append, (_key, _value), _nothing),
         (_op.compare_set, (_key, _value, _value), _value),
