@@ -80,6 +80,8 @@ class Job(NamedTuple):
         heard: Who has tried the network in each attempt, with whom it has missed.
         down: Between whom nothing goes now: from the first to the second of each pair.
         trouble: What `down` is when the network parts.
+        done: The last epoch that all its members have begun, so that something may have been committed in it.
+        wrong: A step that must never be, in words.
     """
 
     processes: tuple[tuple[str, Process], ...]
@@ -91,31 +93,33 @@ class Job(NamedTuple):
     budget: Budget = NOTHING
     down: frozenset[str] = NOBODY
     trouble: frozenset[str] = NOBODY
+    done: int = 0
+    wrong: str = ""
 
 
 class Board:
     """The store of a job; see `rankwise_elastic.rounds.Board`."""
 
     def __init__(self, job: Job) -> None:
-        self.arrived, self.decided = dict(enumerate(job.arrived, 1)), dict(enumerate(job.decided, 1))
+        self._arrived, self._decided = dict(enumerate(job.arrived, 1)), dict(enumerate(job.decided, 1))
 
     def look(self, epoch: int) -> Seen:
-        return Seen(self.decided.get(epoch), self.arrived.get(epoch, ()), self.decided.get(epoch - 1) or ())
+        return Seen(self._decided.get(epoch), self._arrived.get(epoch, ()), self._decided.get(epoch - 1) or ())
 
     def arrive(self, epoch: int, arrival: Arrival) -> None:
-        self.arrived[epoch] = (*self.arrived.get(epoch, ()), arrival)
+        self._arrived[epoch] = (*self._arrived.get(epoch, ()), arrival)
 
     def decide(self, epoch: int, members: tuple[str, ...]) -> None:
-        if self.decided.get(epoch) is None:
-            self.decided[epoch] = members
+        if self._decided.get(epoch) is None:
+            self._decided[epoch] = members
 
     def onto(self, job: Job) -> Job:
         """Return the job with this store."""
-        count = max([0, *self.arrived, *self.decided])
+        count = max([0, *self._arrived, *self._decided])
         epochs = range(1, count + 1)
         return job._replace(
-            arrived=tuple(self.arrived.get(epoch, ()) for epoch in epochs),
-            decided=tuple(self.decided.get(epoch) for epoch in epochs),
+            arrived=tuple(self._arrived.get(epoch, ()) for epoch in epochs),
+            decided=tuple(self._decided.get(epoch) for epoch in epochs),
             came=job.came + (frozenset(),) * (count - len(job.came)),
             outcome=job.outcome + ("",) * (count - len(job.outcome)),
             heard=job.heard + (frozenset(),) * (count - len(job.heard)),
@@ -143,6 +147,8 @@ def successors(job: Job, wishes: Wishes, may_hurry: bool = True) -> Iterator[tup
             if job.budget.suspicions and not process.is_suspected:
                 silent = process._replace(is_suspected=True)
                 yield f"{name} falls silent", _with(_spend(job, "suspicions"), name, silent)
+            if process.is_suspected:
+                yield f"{name} is heard again", _with(job, name, process._replace(is_suspected=False))
 
 
 def _of_one(job: Job, name: str, process: Process, wishes: Wishes, may_hurry: bool) -> Iterator[tuple[str, Job]]:
@@ -173,6 +179,8 @@ def violations(job: Job, wishes: Wishes) -> Iterator[str]:
         kept = [name for name in before if name in members]
         if list(members[: len(kept)]) != kept:
             yield f"the survivors of {before} stand in another order in {members}"
+    if job.wrong:
+        yield job.wrong
     for name, process in job.processes:
         if process.mode in ("in", "meeting") and name not in (job.decided[process.last - 1] or ()):
             yield f"{name} is in epoch {process.last}, of {job.decided[process.last - 1]}"
@@ -223,13 +231,24 @@ def _step(job: Job, name: str, process: Process, wishes: Wishes, is_patient: boo
     for attribute, value in process.seeker._asdict().items():
         setattr(seeker, attribute, value)
     board = Board(job)
-    agreed = seeker.step(board, _gone(job), is_patient, _holds_back(job, name, process) and not is_bold)
+    holds_back = _holds_back(job, name, process) and not is_bold
+    agreed = seeker.step(board, _gone(job), _lost(job), is_patient, holds_back)
     stand = Stand(*(getattr(seeker, attribute) for attribute in Stand._fields))
     after = board.onto(job)
+    if stand.choice and not process.seeker.choice and (left := _left_by_newcomer(job, name, stand)):
+        after = after._replace(wrong=f"{name}, which is new, does not wait for {left}")
     if agreed is None:
         return _with(after, name, process._replace(seeker=stand))
     assert agreed[:2] == (seeker.epoch, after.decided[seeker.epoch - 1] or ())
-    return _with(after, name, Process("meeting", agreed.epoch, Stand(), process.stood, agreed.doubters))
+    meeting = Process("meeting", agreed.epoch, Stand(), process.stood, agreed.doubters, process.is_suspected)
+    return _with(after, name, meeting)
+
+
+def _left_by_newcomer(job: Job, name: str, stand: Stand) -> list[str]:
+    """Return which living members of the epoch before a process leaves out that was none of them."""
+    before = (job.decided[stand.epoch - 2] if stand.epoch > 1 else None) or ()
+    here = {each.process for each in job.arrived[stand.epoch - 1]}
+    return [each for each in before if each not in here and name not in before and not _gone(job)(each)]
 
 
 def _holds_back(job: Job, name: str, process: Process) -> bool:
@@ -244,7 +263,7 @@ def _meeting(job: Job, name: str, process: Process) -> Iterator[tuple[str, Job]]
     heard = dict(job.heard[epoch - 1])
     missed = heard.get(name, NOBODY)
     if job.outcome[epoch - 1] == "made":
-        yield f"{name} begins epoch {epoch}", _with(job, name, Process("in", epoch, Stand(), epoch))
+        yield f"{name} begins epoch {epoch}", _begun(job, name, process)
         if job.budget.hiccups:
             yield f"{name} fails alone", _with(_spend(job, "hiccups"), name, _seeking(process, epoch, missed=missed))
     elif job.outcome[epoch - 1] == "failed":
@@ -253,8 +272,8 @@ def _meeting(job: Job, name: str, process: Process) -> Iterator[tuple[str, Job]]
         came = job.came[epoch - 1] | {name}
         after = job._replace(came=_put(job.came, epoch, came))
         if came == set(members) and not process.doubters:
-            after = after._replace(outcome=_put(after.outcome, epoch, "made"))
-        yield f"{name} comes to make epoch {epoch}", _with(after, name, process._replace(is_suspected=False))
+            after = _made(after, epoch)
+        yield f"{name} comes to make epoch {epoch}", after
     elif any(_gone(job)(member) for member in members if member != name):
         yield f"{name} misses one", job._replace(outcome=_put(job.outcome, epoch, "failed"))
     elif process.doubters and name not in heard and job.came[epoch - 1] == set(members):
@@ -270,8 +289,28 @@ def _tried(job: Job, name: str, process: Process, members: tuple[str, ...]) -> J
     after = job._replace(heard=_put(job.heard, epoch, heard))
     if len(heard) < len(members):
         return after
-    verdict = "failed" if any(missed for _, missed in heard) else "made"
-    return after._replace(outcome=_put(after.outcome, epoch, verdict))
+    if any(missed for _, missed in heard):
+        return after._replace(outcome=_put(after.outcome, epoch, "failed"))
+    return _made(after, epoch)
+
+
+def _made(job: Job, epoch: int) -> Job:
+    """Have the group of an epoch made; note if its members lack something that was done, and that somebody has."""
+    members = job.decided[epoch - 1] or ()
+    has_it = [name for name, process in job.processes if process.mode != "dead" and process.stood >= job.done]
+    job = job._replace(outcome=_put(job.outcome, epoch, "made"))
+    if has_it and {*has_it}.isdisjoint(members):
+        return job._replace(wrong=f"epoch {epoch} of {members} has lost what {has_it} have")
+    return job
+
+
+def _begun(job: Job, name: str, process: Process) -> Job:
+    """Have a process begin an epoch whose group is made."""
+    epoch = process.last
+    job = _with(job, name, Process("in", epoch, Stand(), epoch, is_suspected=process.is_suspected))
+    members = job.decided[epoch - 1] or ()
+    have_all_begun = all(each.stood == epoch for other, each in job.processes if other in members)
+    return job._replace(done=max(job.done, epoch)) if have_all_begun else job
 
 
 def _has_reason(job: Job, process: Process, wishes: Wishes) -> bool:
@@ -298,8 +337,14 @@ def _gone(job: Job) -> Callable[[str], bool]:
     return lambda name: processes[name].mode == "dead" or processes[name].is_suspected
 
 
+def _lost(job: Job) -> Callable[[str], bool]:
+    processes = dict(job.processes)
+    return lambda name: processes[name].mode == "dead"
+
+
 def _seeking(process: Process, last: int, doubts: bool = False, missed: frozenset[str] = NOBODY) -> Process:
-    return Process("seeking", last, Stand(last + 1, doubts=doubts, missed=missed), process.stood)
+    stand = Stand(last + 1, doubts=doubts, missed=missed)
+    return Process("seeking", last, stand, process.stood, is_suspected=process.is_suspected)
 
 
 def _spend(job: Job, what: str) -> Job:
