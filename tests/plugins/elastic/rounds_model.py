@@ -12,7 +12,10 @@ from typing import NamedTuple
 
 from rankwise_elastic.rounds import Arrival, Seeker, Seen, Wishes
 
-__all__ = ["Board", "Budget", "Job", "Process", "Stand", "began", "healed", "settled", "successors", "violations"]
+__all__ = [
+    *("Board", "Budget", "Job", "Process", "Stand", "accidents", "began", "born", "gone", "has_reason", "healed"),
+    *("meeting", "regrouped", "settled", "step", "successors", "violations"),
+]
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -135,12 +138,18 @@ def began(names: str, unborn: str = "", budget: Budget = NOTHING, trouble: str =
 
 def successors(job: Job, wishes: Wishes, may_hurry: bool = True) -> Iterator[tuple[str, Job]]:
     """Yield all that may happen next, with a word for it."""
+    yield from accidents(job)
+    for name, process in job.processes:
+        yield from _of_one(job, name, process, wishes, may_hurry)
+
+
+def accidents(job: Job) -> Iterator[tuple[str, Job]]:
+    """Yield what may befall the processes and their network."""
     if job.budget.parts and job.down != job.trouble:
         yield "the network parts", _spend(job, "parts")._replace(down=job.trouble)
     if job.budget.heals and job.down:
         yield "the network is whole", _spend(job, "heals")._replace(down=NOBODY)
     for name, process in job.processes:
-        yield from _of_one(job, name, process, wishes, may_hurry)
         if process.mode not in ("unborn", "dead"):
             if job.budget.deaths:
                 yield f"{name} dies", _with(_spend(job, "deaths"), name, process._replace(mode="dead"))
@@ -153,17 +162,16 @@ def successors(job: Job, wishes: Wishes, may_hurry: bool = True) -> Iterator[tup
 
 def _of_one(job: Job, name: str, process: Process, wishes: Wishes, may_hurry: bool) -> Iterator[tuple[str, Job]]:
     if process.mode == "unborn":
-        latest = max((epoch for epoch, how in enumerate(job.outcome, 1) if how == "made"), default=0)
-        yield f"{name} is born", _with(job, name, _seeking(process, latest, doubts=latest > 0))
+        yield f"{name} is born", born(job, name, process)
     elif process.mode == "seeking":
         for is_patient in (True, False)[: 1 + may_hurry]:
-            yield f"{name} steps{'' if is_patient else ' in haste'}", _step(job, name, process, wishes, is_patient)
+            yield f"{name} steps{'' if is_patient else ' in haste'}", step(job, name, process, wishes, is_patient)
         if job.budget.retries and _holds_back(job, name, process):
-            yield f"{name} tries again", _step(_spend(job, "retries"), name, process, wishes, True, is_bold=True)
+            yield f"{name} tries again", step(_spend(job, "retries"), name, process, wishes, True, is_bold=True)
     elif process.mode == "meeting":
-        yield from _meeting(job, name, process)
-    elif process.mode == "in" and _has_reason(job, process, wishes):
-        yield f"{name} regroups", _with(job, name, _seeking(process, process.last, _is_parted(job, process)))
+        yield from meeting(job, name, process)
+    elif process.mode == "in" and has_reason(job, process, wishes):
+        yield f"{name} regroups", regrouped(job, name, process)
 
 
 def violations(job: Job, wishes: Wishes) -> Iterator[str]:
@@ -218,21 +226,33 @@ def healed(job: Job) -> Job:
 def _turn(job: Job, name: str, wishes: Wishes, is_patient: bool) -> Job:
     process = dict(job.processes)[name]
     if process.mode == "seeking":
-        return _step(job, name, process, wishes, is_patient)
+        return step(job, name, process, wishes, is_patient)
     if process.mode == "meeting":
-        return next((after for _, after in _meeting(job, name, process)), job)
-    if process.mode == "in" and _has_reason(job, process, wishes):
-        return _with(job, name, _seeking(process, process.last, _is_parted(job, process)))
+        return next((after for _, after in meeting(job, name, process)), job)
+    if process.mode == "in" and has_reason(job, process, wishes):
+        return regrouped(job, name, process)
     return job
 
 
-def _step(job: Job, name: str, process: Process, wishes: Wishes, is_patient: bool, is_bold: bool = False) -> Job:
+def born(job: Job, name: str, process: Process) -> Job:
+    """Have a process come to the job."""
+    latest = max((epoch for epoch, how in enumerate(job.outcome, 1) if how == "made"), default=0)
+    return _with(job, name, _seeking(process, latest, doubts=latest > 0))
+
+
+def regrouped(job: Job, name: str, process: Process) -> Job:
+    """Have a process leave the epoch that it is in."""
+    return _with(job, name, _seeking(process, process.last, _is_parted(job, process)))
+
+
+def step(job: Job, name: str, process: Process, wishes: Wishes, is_patient: bool, is_bold: bool = False) -> Job:
+    """Have a process take a step of the protocol."""
     seeker = Seeker(name, 0, wishes, process.stood)
     for attribute, value in process.seeker._asdict().items():
         setattr(seeker, attribute, value)
     board = Board(job)
     holds_back = _holds_back(job, name, process) and not is_bold
-    agreed = seeker.step(board, _gone(job), _lost(job), is_patient, holds_back)
+    agreed = seeker.step(board, gone(job), _lost(job), is_patient, holds_back)
     stand = Stand(*(getattr(seeker, attribute) for attribute in Stand._fields))
     after = board.onto(job)
     if stand.choice and not process.seeker.choice and (left := _left_by_newcomer(job, name, stand)):
@@ -248,7 +268,7 @@ def _left_by_newcomer(job: Job, name: str, stand: Stand) -> list[str]:
     """Return which living members of the epoch before a process leaves out that was none of them."""
     before = (job.decided[stand.epoch - 2] if stand.epoch > 1 else None) or ()
     here = {each.process for each in job.arrived[stand.epoch - 1]}
-    return [each for each in before if each not in here and name not in before and not _gone(job)(each)]
+    return [each for each in before if each not in here and name not in before and not gone(job)(each)]
 
 
 def _holds_back(job: Job, name: str, process: Process) -> bool:
@@ -257,7 +277,7 @@ def _holds_back(job: Job, name: str, process: Process) -> bool:
     return any(f"{name}{each}" in job.down or f"{each}{name}" in job.down for each in living)
 
 
-def _meeting(job: Job, name: str, process: Process) -> Iterator[tuple[str, Job]]:
+def meeting(job: Job, name: str, process: Process) -> Iterator[tuple[str, Job]]:
     """Yield what a process may do that makes the group of an epoch with the others."""
     epoch, members = process.last, job.decided[process.last - 1] or ()
     heard = dict(job.heard[epoch - 1])
@@ -274,7 +294,7 @@ def _meeting(job: Job, name: str, process: Process) -> Iterator[tuple[str, Job]]
         if came == set(members) and not process.doubters:
             after = _made(after, epoch)
         yield f"{name} comes to make epoch {epoch}", after
-    elif any(_gone(job)(member) for member in members if member != name):
+    elif any(gone(job)(member) for member in members if member != name):
         yield f"{name} misses one", job._replace(outcome=_put(job.outcome, epoch, "failed"))
     elif process.doubters and name not in heard and job.came[epoch - 1] == set(members):
         yield f"{name} tries the network", _tried(job, name, process, members)
@@ -313,7 +333,7 @@ def _begun(job: Job, name: str, process: Process) -> Job:
     return job._replace(done=max(job.done, epoch)) if have_all_begun else job
 
 
-def _has_reason(job: Job, process: Process, wishes: Wishes) -> bool:
+def has_reason(job: Job, process: Process, wishes: Wishes) -> bool:
     """Tell whether a process that is at work has a reason to regroup: a member is not with it, or somebody waits."""
     members, processes = job.decided[process.last - 1] or (), dict(job.processes)
     left = any(processes[member].mode == "dead" or _beyond(processes[member], process.last) for member in members)
@@ -332,7 +352,8 @@ def _beyond(process: Process, epoch: int) -> bool:
     return process.last > epoch or (process.mode == "seeking" and process.last >= epoch)
 
 
-def _gone(job: Job) -> Callable[[str], bool]:
+def gone(job: Job) -> Callable[[str], bool]:
+    """Return what tells whether a process is taken for gone."""
     processes = dict(job.processes)
     return lambda name: processes[name].mode == "dead" or processes[name].is_suspected
 
