@@ -250,6 +250,17 @@ def test_who_has_the_work_is_let_in_before_members_that_have_not() -> None:
     assert seeker.choice == ("c", "b")
 
 
+def test_nobody_waits_for_one_that_has_said_that_it_did_nothing() -> None:
+    """`a` was alone in the first epoch, but never began it, as it said when it arrived at the second."""
+    processes = tuple((name, Process()) for name in "abc")
+    arrived = (arrivals("a"), arrivals("abc"), arrivals("bc"), arrivals("bc"))
+    job = Job(processes, tuple(map(tuple, arrived)), (("a",), ("a", "b", "c"), ("b", "c"), None))
+    seeker = Seeker("b", 3, Wishes())
+    seeker.has_arrived = True
+    seeker.step(Board(job), lambda _: False, lambda _: False, is_patient=True)
+    assert (seeker.choice, seeker.ahead) == (("b", "c"), frozenset())
+
+
 #: Mistakes that might be made, each as words of the protocol and what stands there instead.
 MISTAKES = {
     "newcomers decide": ("awaited and (is_patient or self.process not in seen.before)", "awaited and is_patient"),
@@ -263,7 +274,6 @@ MISTAKES = {
     "too many are let in": (")[:most]", ")"),
     "one without the work begins it anew": ("() if self.ahead else choice", "choice"),
     "an epoch without work is waited for": ("was_idle = any(", "was_idle = False and any("),
-    "what was said in earlier epochs is forgotten": ("told += then.arrived", "pass"),
     "the silent are given up": ("if not is_lost(each)", "if False"),
     "nobody heeds who misses whom": ("members = together(all_here, arrived)", "members = all_here"),
     "to be heard in one direction is enough": ("apart.setdefault(missed, set()).add(each.process)", "pass"),
