@@ -77,7 +77,7 @@ FOUR = [
 ]
 FIVE = [
     Bound("abcde", Budget(deaths=2), has_begun=True),
-    Bound("abcde", Budget(suspicions=1), has_begun=True),
+    Bound("abcde", Budget(deaths=1, suspicions=1), epochs=2, has_begun=True),
     Bound("abcd", Budget(deaths=1), unborn="e", has_begun=True),
     Bound("abcde", Budget(parts=1), trouble="ae be ce de", has_begun=True, may_hurry=False),
 ]

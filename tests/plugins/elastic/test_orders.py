@@ -89,7 +89,7 @@ SHOWN = {
     "an epoch without work is waited for": Bound("ab", Budget(deaths=1, hiccups=1)),
     "too few are enough": Bound("abc", Budget(deaths=2), least=2, has_begun=True),
     "too many are let in": Bound("ab", Budget(), unborn="c", most=2, epochs=2),
-    "one without the work begins it anew": Bound("a", Budget(suspicions=1), unborn="bcd", has_begun=True),
+    "one without the work begins it from nothing": Bound("a", Budget(suspicions=1), unborn="bcd", has_begun=True),
     "the silent are given up": Bound("a", Budget(suspicions=1), unborn="bcd", has_begun=True),
     "nobody heeds who misses whom": _PARTED,
     "to be heard in one direction is enough": _PARTED,

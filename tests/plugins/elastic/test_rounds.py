@@ -216,7 +216,7 @@ def test_a_newcomer_never_decides_while_members_live(monkeypatch: pytest.MonkeyP
     assert newcomer.decided == (("a", "b"), None)
 
 
-def test_a_newcomer_whose_attempt_failed_does_not_begin_the_job_anew() -> None:
+def test_a_newcomer_whose_attempt_failed_does_not_begin_the_job_again() -> None:
     """Though it was decided to be in the last epoch, and the older members live, are silent and do not come."""
     wishes = Wishes(first=2)
     job = settled(began("ab"), wishes)._replace(budget=Budget(hiccups=1, suspicions=2))
@@ -272,7 +272,7 @@ MISTAKES = {
     "the next epoch is not tried": ("self._try(self.epoch + 1)", "self._try(self.epoch)"),
     "too few are enough": ("if len(members) >= self.wishes.least and", "if"),
     "too many are let in": (")[:most]", ")"),
-    "one without the work begins it anew": ("() if self.ahead else choice", "choice"),
+    "one without the work begins it from nothing": ("() if self.ahead else choice", "choice"),
     "an epoch without work is waited for": ("was_idle = any(", "was_idle = False and any("),
     "the silent are given up": ("if not is_lost(each)", "if False"),
     "nobody heeds who misses whom": ("members = together(all_here, arrived)", "members = all_here"),

@@ -9,8 +9,8 @@ Processes that reach the store need not reach each other. Each that arrives says
 of the epoch before tried their network. Who decides keeps `together` those that have all heard each other; the others
 hold back until they are heard.
 
-A world without anybody that has what the job has done would begin it anew. So nobody decides one while a process lives
-that may have more, however long that one is silent or does not come: see `Seeker`.
+A world in which nobody has what the job has done would begin it from nothing. So no process decides one while another
+may live that has more, though that one is silent or does not come: see `Seeker`.
 
 `Seeker` is what one process does. Each of its steps asks or changes the store once, so that the steps of several
 processes may be tried in every order (`tests/plugins/elastic/test_rounds.py`).
