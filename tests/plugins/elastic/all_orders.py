@@ -1,4 +1,4 @@
-"""Visit all orders of steps of elastic jobs of four and five processes, in a quarter of an hour; print how many.
+"""Visit all orders of steps of elastic jobs of four and five processes, in half an hour; print how many.
 
     python tests/plugins/elastic/all_orders.py
     python tests/plugins/elastic/all_orders.py 3 8  # the fourth to the eighth
