@@ -33,11 +33,13 @@ from elastic_network import Network, Weather
 
 #: Events of one job; how long after the one before each comes, in the mean; and how many processes there may be.
 EVENTS, PAUSE_S, PAUSE_OF_HOSTS_S, MOST = 20, 0.3, 1.0, 9
+#: Which part of the events is followed by the next one within a moment, so that one phase meets with several.
+AT_ONCE, MOMENT_S = 0.4, 0.05
 #: How long a process is stopped, and how long the network is parted, at the most.
 STOP_S, CUT_S = 3.0, 12.0
-#: What happens, and how often: on one host, and on several besides.
+#: What happens, and how often; besides, by the number of hosts, where two that both reach the store are three at least.
 KINDS = {"kill": 4, "stop": 2, "join": 4}
-KINDS_OF_HOSTS = {"cut off": 1, "cut between": 3}
+KINDS_OF_HOSTS = {2: {"cut off": 3}, 3: {"cut off": 1, "cut between": 3}}
 
 
 class Storm:
@@ -58,7 +60,7 @@ class Storm:
         self._later: dict[Callable[[], None], float] = {}
         self._hosts: dict[Member, int] = {}
         self._may_end: set[Member] = set()
-        #: How often what has happened.
+        #: How often what has happened; what found nobody, or no room, has not.
         self.happened: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -77,7 +79,8 @@ class Storm:
                 member.hear(lambda word: "summed_in" in word)
             for number in range(self._events):
                 self._draw = random.Random(f"event {number} of {self._seed}")
-                pause_s = self._draw.expovariate(1 / self._pause_s)
+                at_once = self._draw.random() < AT_ONCE
+                pause_s = self._draw.uniform(0.0, MOMENT_S) if at_once else self._draw.expovariate(1 / self._pause_s)
                 self._happen(job)
                 self._wait(pause_s)
             self._wait(float("inf"))
@@ -134,22 +137,25 @@ class Storm:
         return [member for member in self._living if member not in ended]
 
     def _happen(self, job: Company) -> None:
-        kinds = KINDS | (KINDS_OF_HOSTS if self._count > 1 else {})
+        kinds = KINDS | KINDS_OF_HOSTS.get(min(self._count, 3), {})
         what = self._draw.choices([*kinds], [*kinds.values()])[0]
-        self.happened[what] += 1
         if what == "kill":
             spared = self._spared()
             mortal = [member for member in self._living if member not in spared]
             for member in self._draw.sample(mortal, min(self._draw.choice((1, 1, 1, 2, 3)), len(mortal))):
                 member.send(signal.SIGKILL)
                 self._living.remove(member)
+                self.happened["processes killed"] += 1
+            self.happened[what] += bool(mortal)
         elif what == "stop":
             member = self._draw.choice(self._living)
             member.send(signal.SIGSTOP)
+            self.happened[what] += 1
             self._in(self._draw.uniform(0.0, STOP_S), lambda: member.send(signal.SIGCONT))
         elif what == "join" and len(self._living) < MOST:
             host = self._draw.randrange(self._count)
             newcomer = job.start(host=host)
+            self.happened[what] += 1
             self._living.append(newcomer)
             self._hosts[newcomer] = host
             if self._count > 1 and self._weather.is_cut_off(host):
@@ -171,6 +177,7 @@ class Storm:
             wrong = self._weather.cut_off(self._draw, there)
         else:
             wrong = self._weather.cut_between(self._draw)
+        self.happened[what] += bool(wrong)
         for each in wrong:
             self._in(seconds, lambda each=each: self._weather.heal(each))  # type: ignore[misc]
             if len(each) == 1:

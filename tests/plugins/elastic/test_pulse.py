@@ -95,3 +95,19 @@ def test_a_pulse_that_ends_takes_its_word_out_of_the_store(store: dist.Store) ->
     assert store.check(["pulse/other"])
     made.stop()
     assert not store.check(["pulse/other"])
+
+
+def test_what_a_silent_process_has_done_is_given_up_later(
+    pulse: Pulse, store: dist.Store, clock: Callable[[float], None]
+) -> None:
+    store.set("pulse/other", "1")
+    assert not pulse.is_lost(handle("other"), 30)
+    pulse.learn(handle("other"), "others say so")
+    clock(board.SILENCE_S + 29)
+    assert pulse.why_gone(handle("other"))
+    assert not pulse.is_lost(handle("other"), 30)
+    clock(2)
+    assert pulse.is_lost(handle("other"), 30)
+    store.set("pulse/other", "left")
+    clock(1)
+    assert pulse.is_lost(handle("other"), 30)

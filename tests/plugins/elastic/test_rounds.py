@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import rounds_model
-from rounds_model import Budget, Job, began, healed, settled, successors, violations
+from rounds_model import Board, Budget, Job, Process, began, healed, settled, successors, violations
 
 from rankwise_elastic import rounds
-from rankwise_elastic.rounds import Arrival, Wishes, together
+from rankwise_elastic.rounds import Arrival, Seeker, Wishes, together
 
 
 def explore(
@@ -216,6 +216,51 @@ def test_a_newcomer_never_decides_while_members_live(monkeypatch: pytest.MonkeyP
     assert newcomer.decided == (("a", "b"), None)
 
 
+def test_a_newcomer_whose_attempt_failed_does_not_begin_the_job_again() -> None:
+    """Though it was decided to be in the last epoch, and the older members live, are silent and do not come."""
+    wishes = Wishes(first=2)
+    job = settled(began("ab"), wishes)._replace(budget=Budget(hiccups=1, suspicions=2))
+    job = job._replace(processes=(*job.processes, ("c", Process())))
+    job = after(job, wishes, "c is born", *["c steps"] * 2, *(["a regroups", "b regroups"]))
+    job = after(job, wishes, *["a steps", "b steps"] * 2, *["a steps"] * 3, "b steps", "c steps")
+    come = [f"{name} comes to make epoch 2" for name in "abc"]
+    job = after(job, wishes, *come, *[f"{name} tries the network" for name in "abc"])
+    job = after(
+        job, wishes, "c fails alone", "a begins epoch 2", "b begins epoch 2", "a falls silent", "b falls silent"
+    )
+    job = after(job, wishes, *["c steps in haste"] * 20)
+    assert job.decided == (("a", "b"), ("a", "b", "c"), None)
+
+
+def after(job: Job, wishes: Wishes, *words: str) -> Job:
+    """Return the job once all of this has happened."""
+    for word in words:
+        job = dict(successors(job, wishes))[word]
+    return job
+
+
+def test_who_has_the_work_is_let_in_before_members_that_have_not() -> None:
+    """The last attempt was to be made of `a`, which is dead, and `c`, which is new; `b` comes late."""
+    processes = (("a", Process("dead")), ("b", Process()), ("c", Process()), ("d", Process()))
+    arrived = (arrivals("ab"), arrivals("ac", veterans="a"), arrivals("cdb", veterans="b"))
+    job = Job(processes, tuple(map(tuple, arrived)), (("a", "b"), ("a", "c"), None))
+    seeker = Seeker("c", 2, Wishes(most=2))
+    seeker.has_arrived = True
+    seeker.step(Board(job), "a".__eq__, "a".__eq__, is_patient=True)
+    assert seeker.choice == ("c", "b")
+
+
+def test_nobody_waits_for_one_that_has_said_that_it_did_nothing() -> None:
+    """`a` was alone in the first epoch, but never began it, as it said when it arrived at the second."""
+    processes = tuple((name, Process()) for name in "abc")
+    arrived = (arrivals("a"), arrivals("abc"), arrivals("bc"), arrivals("bc"))
+    job = Job(processes, tuple(map(tuple, arrived)), (("a",), ("a", "b", "c"), ("b", "c"), None))
+    seeker = Seeker("b", 3, Wishes())
+    seeker.has_arrived = True
+    seeker.step(Board(job), lambda _: False, lambda _: False, is_patient=True)
+    assert (seeker.choice, seeker.ahead) == (("b", "c"), frozenset())
+
+
 #: Mistakes that might be made, each as words of the protocol and what stands there instead.
 MISTAKES = {
     "newcomers decide": ("awaited and (is_patient or self.process not in seen.before)", "awaited and is_patient"),
@@ -226,7 +271,10 @@ MISTAKES = {
     ),
     "the next epoch is not tried": ("self._try(self.epoch + 1)", "self._try(self.epoch)"),
     "too few are enough": ("if len(members) >= self.wishes.least and", "if"),
-    "too many are let in": ("[: self.wishes.most]", ""),
+    "too many are let in": (")[:most]", ")"),
+    "one without the work begins it from nothing": ("() if self.ahead else choice", "choice"),
+    "an epoch without work is waited for": ("was_idle = any(", "was_idle = False and any("),
+    "the silent are given up": ("if not is_lost(each)", "if False"),
     "nobody heeds who misses whom": ("members = together(all_here, arrived)", "members = all_here"),
     "to be heard in one direction is enough": ("apart.setdefault(missed, set()).add(each.process)", "pass"),
     "the work done counts for nothing": ("(len(part & veterans), len(part))", "(0, len(part))"),
@@ -239,14 +287,19 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds_model, "Seeker", mistaken(mistake))
+    with pytest.raises(AssertionError):
+        everything_small()
+
+
+def mistaken(mistake: str) -> type[Seeker]:
+    """Return a `Seeker` that makes a mistake."""
     right, wrong = MISTAKES[mistake]
     source = Path(rounds.__file__).read_text()
     assert source.count(right) == 1
-    mistaken: dict[str, Any] = {"__name__": "mistaken"}
-    exec(compile(source.replace(right, wrong), "mistaken.py", "exec"), mistaken)
-    monkeypatch.setattr(rounds_model, "Seeker", mistaken["Seeker"])
-    with pytest.raises(AssertionError):
-        everything_small()
+    made: dict[str, Any] = {"__name__": "mistaken"}
+    exec(compile(source.replace(right, wrong), "mistaken.py", "exec"), made)
+    return made["Seeker"]
 
 
 def everything_small() -> None:

@@ -60,7 +60,8 @@ class Search:
         patient_until, pause_s = time.monotonic() + self._wait_s, _PAUSE_S
         while True:
             epoch, had_arrived = seeker.epoch, seeker.has_arrived
-            agreed = seeker.step(self._board, self._is_gone, time.monotonic() < patient_until, self._holds_back(seeker))
+            is_patient, holds_back = time.monotonic() < patient_until, self._holds_back(seeker)
+            agreed = seeker.step(self._board, self._is_gone, self._is_lost, is_patient, holds_back)
             if agreed is not None:
                 return agreed
             if seeker.epoch != epoch and had_arrived and seeker.apart_from:
@@ -80,6 +81,10 @@ class Search:
     def _is_gone(self, process: str) -> bool:
         return bool(self._pulse.why_gone(process))
 
+    def _is_lost(self, process: str) -> bool:
+        """Tell whether what a process has done is given up: it is dead, or would not even have come in `wait_s`."""
+        return self._pulse.is_lost(process, self._wait_s)
+
     def _holds_back(self, seeker: Seeker) -> bool:
         return time.monotonic() < self._restrained_until and not all(map(self._is_gone, seeker.apart_from))
 
@@ -92,11 +97,14 @@ class Search:
     def _words(self, seeker: Seeker, failure: DistError | None) -> str:
         """Say why this process is in no epoch."""
         if seeker.apart_from:
-            them = sorted(map(where, seeker.apart_from))
-            few = "; ".join(them[:_NAMED]) + ("; ..." if len(them) > _NAMED else "")
             return (
-                f"the job goes on without this process, since {len(them)} of its members ({few}) and this process do "
+                f"the job goes on without this process, since {_named(seeker.apart_from)} and this process do "
                 "not hear each other over the network, though all reach the store"
+            )
+        if seeker.ahead:
+            return (
+                f"the job does not go on: {_named(seeker.ahead)} may live and have done more than those that have come "
+                f"to epoch {seeker.epoch}"
             )
         here = self._board.look(seeker.epoch).arrived
         why = "" if failure is None else f"; epoch {seeker.epoch - 1} could not be made: {failure}"
@@ -104,3 +112,10 @@ class Search:
             f"epoch {seeker.epoch} is not decided; there are {len(here)} processes that want to be in it, and there "
             f"must be {seeker.wishes.least}{why}"
         )
+
+
+def _named(processes: frozenset[str]) -> str:
+    """Return how many members these are, and where the first few run."""
+    them = sorted(map(where, processes))
+    few = "; ".join(them[:_NAMED]) + ("; ..." if len(them) > _NAMED else "")
+    return f"{len(them)} of its members ({few})"

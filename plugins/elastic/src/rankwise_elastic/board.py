@@ -200,6 +200,15 @@ class Pulse:
         silent_s = monotonic() - heard.since
         return f"it has said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
 
+    def is_lost(self, process: str, wait_s: float) -> bool:
+        """Tell whether a process has ended for certain, or has been silent for `wait_s` longer than one that is gone.
+
+        The others' word that it is gone does not count, as that may come of a shorter silence.
+        """
+        if not self.why_gone(process):
+            return False
+        return process in self._known or monotonic() - self._heard[process].since > SILENCE_S + wait_s
+
     def gone_among(self, processes: Iterable[str]) -> dict[str, str]:
         """Return those that are gone, with the cause."""
         return {process: cause for process in processes if (cause := self.why_gone(process))}

@@ -124,8 +124,9 @@ def regroup(
     Args:
         min_size: How many members there must be.
         max_size: How many there may be; who is beyond that waits for a later epoch.
-        wait_s: How long members of the epoch before that live are waited for, where they do not come; they may join
-            later. In the first epoch this is how long the ranks that the launcher has started are waited for.
+        wait_s: How long members of the epoch before that live are waited for, where they do not come; they may
+            join later. Ranks that alone have what the job has done are waited for longer, until they are dead or silent
+            for this long and 6 s. In the first epoch this is how long the ranks that the launcher started are awaited.
         timeout: How long all of this may take, in seconds; None for the group's time-out.
 
     Returns:

@@ -9,6 +9,9 @@ Processes that reach the store need not reach each other. Each that arrives says
 of the epoch before tried their network. Who decides keeps `together` those that have all heard each other; the others
 hold back until they are heard.
 
+A world in which nobody has what the job has done would begin it from nothing. So no process decides one while another
+may live that has more, though that one is silent or does not come: see `Seeker`.
+
 `Seeker` is what one process does. Each of its steps asks or changes the store once, so that the steps of several
 processes may be tried in every order (`tests/plugins/elastic/test_rounds.py`).
 """
@@ -112,7 +115,7 @@ class Seeker:
     """
 
     __slots__ = (
-        *("apart_from", "choice", "doubts", "epoch", "has_arrived", "is_to_arrive"),
+        *("ahead", "apart_from", "choice", "doubts", "epoch", "has_arrived", "is_to_arrive"),
         *("missed", "process", "stood", "wishes"),
     )
 
@@ -127,7 +130,7 @@ class Seeker:
     ) -> None:
         self.process, self.wishes = process, wishes
         self.stood, self.doubts = stood, doubts
-        self.apart_from = _NOBODY
+        self.apart_from = self.ahead = _NOBODY
         self._try(last + 1, missed)
 
     def _try(self, epoch: int, missed: frozenset[str] = _NOBODY) -> None:
@@ -137,13 +140,19 @@ class Seeker:
         self.choice: tuple[str, ...] = ()
 
     def step(
-        self, board: Board, is_gone: Callable[[str], bool], is_patient: bool, holds_back: bool = False
+        self,
+        board: Board,
+        is_gone: Callable[[str], bool],
+        is_lost: Callable[[str], bool],
+        is_patient: bool,
+        holds_back: bool = False,
     ) -> Agreed | None:
         """Take one step; return the epoch that this process is in, once it is.
 
         Args:
             board: The store.
             is_gone: Tells whether a process has ended, or has been silent for so long that it is taken for that.
+            is_lost: Tells whether a process has ended for certain, so that nobody waits for what it has done.
             is_patient: Whether members of the epoch before that still live are waited for. A process that was no member
                 of it always waits for them, as they may be at work and not know yet that anybody waits.
             holds_back: Whether it does not arrive for now, as the others would have to try the network again.
@@ -163,7 +172,9 @@ class Seeker:
             elif not self.has_arrived:
                 self.is_to_arrive = not holds_back
             else:
-                self.choice = self._choose(seen, is_gone, is_patient)
+                choice = self._choose(seen, is_gone, is_patient)
+                self.ahead = self._ahead(choice, seen, board, is_lost) if choice else _NOBODY
+                self.choice = () if self.ahead else choice
         return None
 
     def _is_left_out(self, seen: Seen) -> None:
@@ -188,8 +199,27 @@ class Seeker:
         members = together(all_here, arrived)
         if len(members) < self.wishes.least and not is_patient:
             members = all_here  # the network may be whole by now, which only another attempt can show
-        members = members[: self.wishes.most]
+        members = _first(self.wishes.most, members, arrived)
         return members if len(members) >= self.wishes.least and self.process in members else ()
+
+    def _ahead(
+        self, members: tuple[str, ...], seen: Seen, board: Board, is_lost: Callable[[str], bool]
+    ) -> frozenset[str]:
+        """Return who may have more of what the job has done than any of these.
+
+        Nothing has been done in an epoch in which one of its members has not stood, as that takes all of them.
+        """
+        newest = max(each.stood for each in seen.arrived if each.process in members)
+        told = list(seen.arrived)
+        for epoch in range(self.epoch - 1, newest, -1):
+            then = board.look(epoch)  # what there is of it only grows, so that this may be later than `seen`
+            its_members = then.decided or ()
+            was_idle = any(each.process in its_members and each.stood < epoch for each in told)
+            living = frozenset() if was_idle else frozenset(each for each in its_members if not is_lost(each))
+            if living:
+                return living
+            told += then.arrived
+        return _NOBODY
 
 
 def together(processes: Sequence[str], arrived: Iterable[Arrival]) -> tuple[str, ...]:
@@ -219,6 +249,14 @@ def together(processes: Sequence[str], arrived: Iterable[Arrival]) -> tuple[str,
         placed |= part
         best = max(best, part, key=lambda part: (len(part & veterans), len(part)))
     return tuple(process for process in processes if process in best)
+
+
+def _first(most: int | None, members: tuple[str, ...], arrived: Iterable[Arrival]) -> tuple[str, ...]:
+    """Return as many members as there may be, above all those that have what the job has done."""
+    stood = {each.process: each.stood for each in arrived if each.process in members}
+    newest = max(stood.values(), default=0)
+    kept = sorted(members, key=lambda process: stood[process] < newest)[:most]
+    return tuple(process for process in members if process in kept)
 
 
 def _apart(arrived: Iterable[Arrival]) -> dict[str, set[str]]:
