@@ -59,13 +59,14 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
 from rankwise.basics.loading import later, loading
+from rankwise.basics.memory_order import Reordered, reordered
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, Status, items_in, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
 from rankwise.collective.call import Algorithm, Call, Prepared
-from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch, same_call
+from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree, counts, mismatch, same_call
 
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
@@ -208,6 +209,8 @@ __all__ = [
     "is_sparse",
     "items_in",
     "Coordinates",
+    "Reordered",
+    "reordered",
     # memory that ranks have in common
     "COMMON",
     "IN_PLACE",
@@ -236,6 +239,7 @@ __all__ = [
     "wrong_dtype",
     # comparing what the ranks call
     "Fingerprint",
+    "OrdersDifferError",
     "agree",
     "counts",
     "mismatch",

@@ -12,8 +12,18 @@ from typing import Any
 import numpy as np
 
 from rankwise.basics.arguments import is_integer, require, shown
-from rankwise.basics.arrays import Array, Coordinates, as_array, as_copy, device_of, is_sparse, tell_of_write
+from rankwise.basics.arrays import (
+    Array,
+    Coordinates,
+    as_array,
+    as_copy,
+    device_of,
+    is_registered,
+    is_sparse,
+    tell_of_write,
+)
 from rankwise.basics.devices import kind_of
+from rankwise.basics.memory_order import Reordered, reordered
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
@@ -25,6 +35,7 @@ __all__ = [
     "apart",
     "array_list",
     "aside",
+    "by_memory",
     "chosen",
     "equal_parts",
     "input_array",
@@ -97,6 +108,34 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
         return array if array.flags.c_contiguous else as_copy(array)
     except BufferError as error:
         raise ValueError(f"{_where(group, op, name)} {error}") from None
+
+
+def by_memory(group: ProcessGroup, value: Any, is_filled: bool = True) -> Reordered | None:
+    """Return an array as its memory, if that lies in another order than C's and collectives may work on it.
+
+    Another rank's array may lie otherwise, so only where the ranks compare their calls.
+
+    Args:
+        group: The group.
+        value: What the caller has given.
+        is_filled: Whether the array gets the result.
+    """
+    if type(value) is Reordered:
+        return value
+    array = value
+    if type(value) is not np.ndarray:
+        if not is_registered(value):
+            return None
+        try:
+            array = as_array(value)
+        except TypeError:  # which the check of the argument raises again, with its name
+            return None
+    if type(array) is not np.ndarray or array.flags.c_contiguous or not group.compares_calls():
+        return None
+    found = reordered(array)
+    if found is not None and is_filled:
+        tell_of_write(value)
+    return found
 
 
 def reducible_array(group: ProcessGroup, op: str, name: str, value: Any, *, is_result: bool = True) -> Array:

@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError
 
-__all__ = ["Fingerprint", "agree", "counts", "mismatch", "same_call"]
+__all__ = ["Fingerprint", "OrdersDifferError", "agree", "counts", "mismatch", "same_call"]
 
 _RECORD = struct.Struct("<QQQQQ")
 _MASK = (1 << 64) - 1
@@ -55,6 +55,13 @@ class Members(PointToPoint, Protocol):
         """Their names."""
 
 
+class OrdersDifferError(CollectiveMismatchError):
+    """The ranks make the same call, on arrays of different memory orders: all make it again, in C order.
+
+    All ranks raise it, and no program sees it.
+    """
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """One rank's call of one collective.
@@ -69,6 +76,7 @@ class Fingerprint:
         sent: Number of elements to each rank, where each pair must agree for itself.
         received: Number of elements from each rank, likewise.
         shape: The array's shape, where all ranks must have the same; else None.
+        order: The mark of the array's memory order, 0 for that of C. If only that differs, all ranks make the call again.
     """
 
     op: str
@@ -80,6 +88,7 @@ class Fingerprint:
     sent: tuple[tuple[int, int], ...] = ()
     received: tuple[tuple[int, int], ...] = ()
     shape: tuple[int, ...] | None = None
+    order: int = 0
 
     def __str__(self) -> str:
         about = [self.reduce_op, self.dtype, f"root={self.root}" if self.root >= 0 else ""]
@@ -93,7 +102,8 @@ class Fingerprint:
         """Return a hash of what must be the same on every rank."""
         # With parts, ranks may contribute different counts: either all know all parts, or each pair agrees for itself.
         count = -1 if self.shape is None else self.count
-        return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape)
+        order = (self.order,) if self.order else ()
+        return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape, *order)
 
     def record(self, rank: int, sequence: int) -> bytes:
         """Return what the ranks exchange: 40 bytes that tell whether they make the same call."""
@@ -112,7 +122,8 @@ def agree(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -
     Steps: ceil(log2 p). Bytes: 40 (p - 1).
 
     Raises:
-        CollectiveMismatchError: They are not the same call; every rank raises this, and nothing has moved.
+        CollectiveMismatchError: They are not the same call; every rank raises this, and nothing has moved. An
+            `OrdersDifferError` if they are in C order.
     """
     if comm.size == 1:
         return (mine.count,)
@@ -155,8 +166,10 @@ def _explain(calls: list[dict[str, Any]], names: tuple[int, ...], group: str) ->
     """Turn everyone's calls into the one error that everyone raises."""
     alike: dict[Any, list[int]] = {}
     for rank, call in enumerate(calls):
-        alike.setdefault((call["sequence"], _said(call).digest()), []).append(rank)
+        alike.setdefault((call["sequence"], replace(_said(call), order=0).digest()), []).append(rank)
     if len(alike) == 1:
+        if len({call["order"] for call in calls}) > 1:
+            return OrdersDifferError(f"the ranks of group {group!r} have arrays of different memory orders")
         return _explain_pairs(calls, names, group)
     camps = sorted(alike.values(), key=len, reverse=True)
     majority = camps[0] if len(camps[0]) > len(camps[1]) else []

@@ -40,7 +40,8 @@ class Gathers:
         tensor = one("broadcast", tensors)
         copies: list[Ending] = []
         root = opts.rootRank
-        array = read(tensor) if root == self.under.rank() else filled(tensor, copies)
+        is_source = root == self.under.rank()
+        array = read(tensor, self.under) if is_source else filled(tensor, copies, self.under)
         return self.issuer.carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
 
     def allgather(

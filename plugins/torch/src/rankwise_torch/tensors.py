@@ -22,9 +22,12 @@ from torch import DispatchKey
 from torch._C import DisableTorchFunction, DispatchKeySet, _increment_version
 from torch._C import _dispatch_keys as _keys_of
 
+import rankwise
+from rankwise.backends import Reordered, reordered
+
 __all__ = [
     *("Averaged", "Ending", "Filled", "WrappedError"),
-    *("dtype_of", "filled", "put_back", "read", "shared", "written"),
+    *("dtype_of", "filled", "memory_of", "put_back", "read", "shared", "written"),
 ]
 
 _Array = np.ndarray[Any, Any]
@@ -110,8 +113,12 @@ class _Memory(ctypes.Array):  # type: ignore[type-arg] # it is generic for type 
 _at: Callable[[int], Any] = _Memory.from_address
 
 
-def read(tensor: torch.Tensor) -> _Array:
+def read(tensor: torch.Tensor, group: rankwise.ProcessGroup | None = None) -> _Array | Reordered:
     """Return a tensor's elements for an operation that only reads them; a copy if they do not lie in order.
+
+    Args:
+        tensor: The tensor.
+        group: The group of an operation that works on a dense tensor where it lies, whatever the order of its axes.
 
     Raises:
         WrappedError: It stands for another one.
@@ -121,13 +128,23 @@ def read(tensor: torch.Tensor) -> _Array:
         return _view(tensor)
     with DisableTorchFunction():
         odd = _asked(tensor)
-        return _view(tensor) if not odd and tensor.is_contiguous() else _view(_in_order(tensor))
+        if not odd and tensor.is_contiguous():
+            return _view(tensor)
+        found = None if odd else _by_memory(tensor, group)
+        return _view(_in_order(tensor)) if found is None else found
 
 
-def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
+def filled(
+    tensor: torch.Tensor, copies: list[Ending], group: rankwise.ProcessGroup | None = None
+) -> _Array | Reordered:
     """Return a tensor's elements for an operation that writes to them, and have autograd know that it does.
 
     Where they do not lie in order it is a copy, which is added to `copies` for `put_back`.
+
+    Args:
+        tensor: The tensor.
+        copies: What is put back.
+        group: The group of an operation that works on a dense tensor where it lies, whatever the order of its axes.
 
     Raises:
         WrappedError: It stands for another one.
@@ -141,6 +158,9 @@ def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
         if not odd and tensor.is_contiguous():
             written(tensor)
             return _view(tensor)
+        if not odd and (found := _by_memory(tensor, group)) is not None:
+            written(tensor)
+            return found
         if odd & _ZERO:
             raise TypeError("a tensor that only stands for zeros cannot be written to; clone() it first")
         if odd and dtype_of(tensor).kind == "V":
@@ -150,6 +170,15 @@ def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
         values = _view(_in_order(tensor))
         copies.append(Filled(_shaped(tensor), values.reshape(tuple(tensor.shape)), odd))
         return values
+
+
+def memory_of(array: _Array | Reordered) -> _Array:
+    """Return the memory that `read` or `filled` tells of, as an array."""
+    return array.memory if isinstance(array, Reordered) else array
+
+
+def _by_memory(tensor: torch.Tensor, group: rankwise.ProcessGroup | None) -> Reordered | None:
+    return None if group is None or not group.compares_calls() else reordered(_shaped(tensor), flat=True)
 
 
 def written(tensor: torch.Tensor) -> None:
