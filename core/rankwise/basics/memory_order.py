@@ -1,8 +1,8 @@
 """Dense arrays of another memory order than C's, seen as the memory that their elements fill.
 
-A transposed, Fortran or channels-last array is C-contiguous once its axes are in the order in which they lie: its elements
-fill a piece of memory without gaps. Where the arrays of all ranks lie alike, collectives that treat all elements alike
-work on that memory, without copies. See "Memory order" in docs/developers/core.md.
+A transposed, Fortran or channels-last array is C-contiguous once its axes are in the order in which they lie: its
+elements fill a piece of memory without gaps. Where the arrays of all ranks lie alike, collectives that treat all
+elements alike work on that memory, without copies. See "Memory order" in docs/developers/core.md.
 """
 
 from __future__ import annotations

@@ -130,9 +130,7 @@ def by_memory(group: ProcessGroup, value: Any, is_filled: bool = True) -> Reorde
             array = as_array(value)
         except TypeError:  # which the check of the argument raises again, with its name
             return None
-    if type(array) is not np.ndarray or array.flags.c_contiguous or not group.compares_calls():
-        return None
-    found = reordered(array)
+    found = reordered(array) if type(array) is np.ndarray and group.compares_calls() else None
     if found is not None and is_filled:
         tell_of_write(value)
     return found

@@ -76,7 +76,7 @@ class Fingerprint:
         sent: Number of elements to each rank, where each pair must agree for itself.
         received: Number of elements from each rank, likewise.
         shape: The array's shape, where all ranks must have the same; else None.
-        order: The mark of the array's memory order, 0 for that of C. If only that differs, all ranks make the call again.
+        order: The mark of the array's memory order, 0 for that of C. Where only that differs, all make the call again.
     """
 
     op: str

@@ -1,4 +1,4 @@
-"""Collectives on arrays of another memory order than C's: on their memory, or on copies once the ranks' orders differ."""
+"""Collectives on arrays of another memory order than C's: on their memory, or on copies where the orders differ."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import (
 import rankwise
 from rankwise_torch.issuing import Issuer
 from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
-from rankwise_torch.tensors import Ending, filled, read
+from rankwise_torch.tensors import Ending, filled, filled_there, read, read_there
 from rankwise_torch.works import Done, Pending
 
 __all__ = ["Gathers"]
@@ -41,7 +41,7 @@ class Gathers:
         copies: list[Ending] = []
         root = opts.rootRank
         is_source = root == self.under.rank()
-        array = read(tensor, self.under) if is_source else filled(tensor, copies, self.under)
+        array = read_there(tensor, self.under) if is_source else filled_there(tensor, copies, self.under)
         return self.issuer.carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
 
     def allgather(

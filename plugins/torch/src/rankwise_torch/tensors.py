@@ -27,7 +27,7 @@ from rankwise.backends import Reordered, reordered
 
 __all__ = [
     *("Averaged", "Ending", "Filled", "WrappedError"),
-    *("dtype_of", "filled", "memory_of", "put_back", "read", "shared", "written"),
+    *("dtype_of", "filled", "filled_there", "memory_of", "put_back", "read", "read_there", "shared", "written"),
 ]
 
 _Array = np.ndarray[Any, Any]
@@ -113,12 +113,8 @@ class _Memory(ctypes.Array):  # type: ignore[type-arg] # it is generic for type 
 _at: Callable[[int], Any] = _Memory.from_address
 
 
-def read(tensor: torch.Tensor, group: rankwise.ProcessGroup | None = None) -> _Array | Reordered:
+def read(tensor: torch.Tensor) -> _Array:
     """Return a tensor's elements for an operation that only reads them; a copy if they do not lie in order.
-
-    Args:
-        tensor: The tensor.
-        group: The group of an operation that works on a dense tensor where it lies, whatever the order of its axes.
 
     Raises:
         WrappedError: It stands for another one.
@@ -128,23 +124,13 @@ def read(tensor: torch.Tensor, group: rankwise.ProcessGroup | None = None) -> _A
         return _view(tensor)
     with DisableTorchFunction():
         odd = _asked(tensor)
-        if not odd and tensor.is_contiguous():
-            return _view(tensor)
-        found = None if odd else _by_memory(tensor, group)
-        return _view(_in_order(tensor)) if found is None else found
+        return _view(tensor) if not odd and tensor.is_contiguous() else _view(_in_order(tensor))
 
 
-def filled(
-    tensor: torch.Tensor, copies: list[Ending], group: rankwise.ProcessGroup | None = None
-) -> _Array | Reordered:
+def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
     """Return a tensor's elements for an operation that writes to them, and have autograd know that it does.
 
     Where they do not lie in order it is a copy, which is added to `copies` for `put_back`.
-
-    Args:
-        tensor: The tensor.
-        copies: What is put back.
-        group: The group of an operation that works on a dense tensor where it lies, whatever the order of its axes.
 
     Raises:
         WrappedError: It stands for another one.
@@ -158,9 +144,6 @@ def filled(
         if not odd and tensor.is_contiguous():
             written(tensor)
             return _view(tensor)
-        if not odd and (found := _by_memory(tensor, group)) is not None:
-            written(tensor)
-            return found
         if odd & _ZERO:
             raise TypeError("a tensor that only stands for zeros cannot be written to; clone() it first")
         if odd and dtype_of(tensor).kind == "V":
@@ -172,13 +155,47 @@ def filled(
         return values
 
 
+def read_there(tensor: torch.Tensor, group: rankwise.ProcessGroup) -> _Array | Reordered:
+    """Return what `read` does; of a dense tensor its memory, for a collective that works on that.
+
+    Args:
+        tensor: The tensor.
+        group: The group that makes the call.
+    """
+    if type(tensor) in _PLAIN and not _keys_of(tensor).raw_repr() & _ODD and tensor.is_contiguous():
+        return _view(tensor)
+    found = _by_memory(tensor, group)
+    return read(tensor) if found is None else found
+
+
+def filled_there(tensor: torch.Tensor, copies: list[Ending], group: rankwise.ProcessGroup) -> _Array | Reordered:
+    """Return what `filled` does; of a dense tensor its memory, for a collective that works on that.
+
+    Args:
+        tensor: The tensor.
+        copies: What is put back.
+        group: The group that makes the call.
+    """
+    if type(tensor) in _PLAIN and not _keys_of(tensor).raw_repr() & _ODD and tensor.is_contiguous():
+        written(tensor)
+        return _view(tensor)
+    found = _by_memory(tensor, group)
+    if found is None:
+        return filled(tensor, copies)
+    written(tensor)
+    return found
+
+
 def memory_of(array: _Array | Reordered) -> _Array:
-    """Return the memory that `read` or `filled` tells of, as an array."""
+    """Return the memory that `read_there` or `filled_there` tells of, as an array."""
     return array.memory if isinstance(array, Reordered) else array
 
 
-def _by_memory(tensor: torch.Tensor, group: rankwise.ProcessGroup | None) -> Reordered | None:
-    return None if group is None or not group.compares_calls() else reordered(_shaped(tensor), flat=True)
+def _by_memory(tensor: torch.Tensor, group: rankwise.ProcessGroup) -> Reordered | None:
+    with DisableTorchFunction():
+        if _asked(tensor) or tensor.is_contiguous() or not group.compares_calls():
+            return None
+        return reordered(_shaped(tensor), flat=True)
 
 
 def written(tensor: torch.Tensor) -> None:

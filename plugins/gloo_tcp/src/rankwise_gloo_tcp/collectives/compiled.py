@@ -14,11 +14,11 @@ from rankwise.backends import (
     Context,
     Deadline,
     Fingerprint,
+    OrdersDifferError,
     ReduceOp,
+    Reordered,
     Shortcuts,
     Timeout,
-    OrdersDifferError,
-    Reordered,
     mismatch,
     seconds,
 )
@@ -251,10 +251,11 @@ class KindHooks:
         try:
             self.failed(kind, number, error, deadline)
         except OrdersDifferError:
-            return deadline
+            pass  # it is still this call's turn
         except BaseException as reason:
             self._comm.broken_off(kind.fingerprint.op, number, reason)
             raise
+        return deadline
 
 
 class CallHooks(KindHooks):
