@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "sent": ((0, 4),),
     "received": ((0, 5),),
     "shape": (2, 2),
+    "order": -5,
 }
 #: Compared by the sums over all ranks.
 IN_PAIRS = ("sent", "received")
