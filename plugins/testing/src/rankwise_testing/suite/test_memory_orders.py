@@ -18,6 +18,8 @@ from rankwise_testing.suite.plugin import Kit, needs
 
 #: At least 64 KiB of any dtype.
 _SHAPE = (40, 3, 1, 600)
+#: After how many elements values come again: so that no other order of memory has the same there.
+_PERIOD = 11
 #: Returns an array of zeros of a shape.
 Layout = Callable[[tuple[int, ...], Any], Any]
 
@@ -54,7 +56,7 @@ _CASES = {
 
 def values(rank: int, dtype: Any) -> Any:
     """Return small whole numbers, as one rank has them."""
-    return ((np.arange(np.prod(_SHAPE)) + rank) % 7 + rank).astype(dtype).reshape(_SHAPE)
+    return ((np.arange(np.prod(_SHAPE)) + rank) % _PERIOD + rank).astype(dtype).reshape(_SHAPE)
 
 
 def made(layout: str, content: Any) -> Any:
