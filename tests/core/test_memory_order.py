@@ -10,7 +10,8 @@ import pytest
 import rankwise as dist
 from rankwise.backends import Call, Fingerprint, Reordered, reordered
 from rankwise.basics.memory_order import LEAST_NBYTES
-from rankwise.collective.fingerprint import OrdersDifferError, _explain
+from rankwise.collective.disagreement import error_of
+from rankwise.collective.fingerprint import OrdersDifferError
 from rankwise_local import local_world
 
 LARGE = LEAST_NBYTES // 8
@@ -99,7 +100,7 @@ def test_calls_on_memory_are_of_another_kind() -> None:
 def test_only_calls_that_differ_in_nothing_else_are_made_again() -> None:
     def explained(*calls: Fingerprint) -> type:
         told = [{**vars(call), "sequence": 7, "at": ""} for call in calls]
-        return type(_explain(told, (0, 1), "default"))
+        return type(error_of(told, (0, 1), "default"))
 
     call = Fingerprint("all_reduce", "SUM", shape=(3, 4), count=12)
     ordered = Fingerprint("all_reduce", "SUM", shape=(3, 4), count=12, order=-5)

@@ -26,7 +26,6 @@ from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective.call import Call, Prepared
 from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree
 from rankwise.collective.issue_order import IssuedWork, IssueOrder
-from rankwise.collective.reordering import ByMemory
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
 __all__ = ["Communicator", "Watch"]
@@ -273,6 +272,8 @@ class Communicator(Contract):
     def issue(self, call: Call, prepared: Prepared, timeout_s: float, async_op: bool) -> Work:
         """Run a collective in the order of issue."""
         if call.reordered is not None:
+            from rankwise.collective.reordering import ByMemory  # which most programs need not load
+
             prepared = ByMemory(self, prepared, call.reordered)
         deadline, order, given = Deadline(timeout_s), self.order, prepared.bind(call)
         if self.failure is not None:

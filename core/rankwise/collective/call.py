@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from rankwise.basics.arrays import Array, dtype_text, is_sparse
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.devices import kind_of
-from rankwise.basics.memory_order import Reordered
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.collective.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from rankwise.basics.memory_order import Reordered
 
 __all__ = ["OPERATIONS", "Algorithm", "Call", "Operation", "Prepared"]
 

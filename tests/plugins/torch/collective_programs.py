@@ -400,6 +400,7 @@ def own_calls(rank, size):
     for tensor in (
         torch.full((2, 3), rank + 1.0, dtype=torch.bfloat16),
         torch.nn.Parameter(torch.full((3,), rank + 1.0)),
+        torch.full((200, 300), rank + 1.0).t(),
     ):
         version = tensor._version
         rankwise.all_reduce(tensor, group=group)

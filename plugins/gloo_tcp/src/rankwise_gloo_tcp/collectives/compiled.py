@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rankwise import backends
 from rankwise.backends import (
     REDUCE_OPS,
     Array,
@@ -16,7 +17,6 @@ from rankwise.backends import (
     Fingerprint,
     OrdersDifferError,
     ReduceOp,
-    Reordered,
     Shortcuts,
     Timeout,
     mismatch,
@@ -153,7 +153,7 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     op = name.removesuffix("_single")
     fields: dict[str, Any] = dict(zip(ARGUMENTS[op], args, strict=False))
     if len(args) > len(fields):  # the mark of its memory order
-        fields["reordered"] = Reordered(args[0], args[0], args[-1])
+        fields["reordered"] = backends.Reordered(args[0], args[0], args[-1])
     if op != name:
         fields = {
             field: cut(value.reshape(-1), comm.size) if field in ("ins", "outs") else value
