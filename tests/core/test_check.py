@@ -18,6 +18,7 @@ import rankwise as dist
 from rankwise.basics import arrays
 from rankwise.basics.messages import MAX_TAG
 from rankwise.calls import check
+from rankwise.calls.sparse_input import sparse_elements
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import current
 
@@ -116,7 +117,7 @@ def test_what_must_lie_in_order_is_not_copied() -> None:
 def test_sparse_arrays_have_two_dimensions_and_are_summed() -> None:
     def elements(form: str = "csr", shape: tuple[int, ...] = (3, 4), op: Any = dist.ReduceOp.SUM) -> tuple[Any, str]:
         array = SimpleNamespace(format=form, shape=shape, ndim=len(shape), data=form)
-        return check.sparse_elements(group(), "all_reduce", "tensor", array, op)
+        return sparse_elements(group(), "all_reduce", "tensor", array, op)
 
     for form in ("csr", "csc", "coo"):
         assert elements(form) == (form, " sparse")
@@ -126,7 +127,7 @@ def test_sparse_arrays_have_two_dimensions_and_are_summed() -> None:
     refused("more places than 64 bits", elements, "csr", (2**32, 2**31))
     any_dims = arrays.Coordinates((3, 4, 5), 2, np.zeros(1, int), np.zeros((1, 5)))
     wanted = any_dims.data, " sparse in 2 of 3 dimensions"
-    assert check.sparse_elements(group(), "all_reduce", "tensor", any_dims, dist.ReduceOp.SUM) == wanted
+    assert sparse_elements(group(), "all_reduce", "tensor", any_dims, dist.ReduceOp.SUM) == wanted
     refused("SUM alone, not ReduceOp.MAX", elements, op=dist.ReduceOp.MAX, error=dist.UnsupportedOperationError)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rankwise.basics.deadline import Deadline
-from rankwise.collective import fingerprint
-from rankwise.collective.fingerprint import Fingerprint, counts, same_call
+from rankwise.collective import disagreement
+from rankwise.collective.fingerprint import Fingerprint, counts, mismatch, same_call
 from rankwise.errors import CollectiveMismatchError
 
 CALL = Fingerprint("gather", "SUM", 0, "<f8", 4, (2, 2), (), (), (4,))
@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "sent": ((0, 4),),
     "received": ((0, 5),),
     "shape": (2, 2),
+    "order": -5,
 }
 #: Compared by the sums over all ranks.
 IN_PAIRS = ("sent", "received")
@@ -88,7 +89,7 @@ def explained(*calls: Fingerprint, numbers: tuple[int, ...] = ()) -> CollectiveM
         {**asdict(call), "sequence": numbers[rank] if numbers else 7, "at": f"program.py:{rank}"}
         for rank, call in enumerate(calls)
     ]
-    return fingerprint._explain(json.loads(json.dumps(told)), tuple(range(10, 10 + len(calls))), "test")
+    return disagreement.error_of(json.loads(json.dumps(told)), tuple(range(10, 10 + len(calls))), "test")
 
 
 def test_the_few_are_named_first_and_the_many_are_not_to_blame() -> None:
@@ -130,9 +131,9 @@ def test_pairs_that_do_not_fit_are_named() -> None:
 
 
 def test_the_line_of_the_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "_explain", lambda calls, names, group: calls[0]["at"])
+    monkeypatch.setattr(disagreement, "error_of", lambda calls, names, group: calls[0]["at"])
     comm = SimpleNamespace(size=1, rank=0, context=SimpleNamespace(global_ranks=(0,), name="test"))
     frame = inspect.currentframe()
     assert frame is not None
     line = frame.f_lineno + 1
-    assert fingerprint.mismatch(comm, CALL, 7, Deadline(1)) == f"test_fingerprint.py:{line}"  # type: ignore[arg-type]
+    assert mismatch(comm, CALL, 7, Deadline(1)) == f"test_fingerprint.py:{line}"  # type: ignore[arg-type]

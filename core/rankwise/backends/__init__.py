@@ -65,7 +65,7 @@ from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, acc
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
 from rankwise.collective.call import Algorithm, Call, Prepared
-from rankwise.collective.fingerprint import Fingerprint, agree, counts, mismatch, same_call
+from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree, counts, mismatch, same_call
 
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture, ring
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
+    from rankwise.basics.memory_order import Reordered, reordered
     from rankwise.basics.messages import pack_error, unpack_error
     from rankwise.basics.process_end import last_words, process_ending
     from rankwise.basics.shared import COMMON, IN_PLACE, PLACES, Blocks, note_shared, shared_blocks, shared_word
@@ -105,6 +106,8 @@ _LATER = {
     "heed": ("rankwise.basics.interrupts", "heed"),
     "only_waited": ("rankwise.basics.interrupts", "only_waited"),
     "start_thread": ("rankwise.basics.interrupts", "start_thread"),
+    "Reordered": ("rankwise.basics.memory_order", "Reordered"),
+    "reordered": ("rankwise.basics.memory_order", "reordered"),
     "pack_error": ("rankwise.basics.messages", "pack_error"),
     "unpack_error": ("rankwise.basics.messages", "unpack_error"),
     "compiled_parts": ("rankwise.basics.native", ""),
@@ -208,6 +211,8 @@ __all__ = [
     "is_sparse",
     "items_in",
     "Coordinates",
+    "Reordered",
+    "reordered",
     # memory that ranks have in common
     "COMMON",
     "IN_PLACE",
@@ -236,6 +241,7 @@ __all__ = [
     "wrong_dtype",
     # comparing what the ranks call
     "Fingerprint",
+    "OrdersDifferError",
     "agree",
     "counts",
     "mismatch",

@@ -24,7 +24,7 @@ from rankwise.basics.recording import Trail
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective.call import Call, Prepared
-from rankwise.collective.fingerprint import Fingerprint, agree
+from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree
 from rankwise.collective.issue_order import IssuedWork, IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
@@ -67,6 +67,8 @@ class Communicator(Contract):
         super().__init__(context)
         #: What does each kind of call that was made, by `Call.kind`.
         self.kinds: dict[Hashable, Prepared] = {}
+        #: Of which kinds of calls on arrays of another memory order than C's those of other ranks have differed.
+        self.mixed: set[Hashable] = set()
         #: Who has all ranks raise the same error, and knows what they do; None where nobody can.
         self.watch: Watch | None = None
         #: Called once, with that failure.
@@ -184,6 +186,7 @@ class Communicator(Contract):
     def forget(self) -> None:
         """Forget what was kept for calls."""
         self.kinds.clear()
+        self.mixed.clear()
 
     # ------------------------------------------------------------------ for the core
 
@@ -268,6 +271,10 @@ class Communicator(Contract):
 
     def issue(self, call: Call, prepared: Prepared, timeout_s: float, async_op: bool) -> Work:
         """Run a collective in the order of issue."""
+        if call.reordered is not None:
+            from rankwise.collective.reordering import ByMemory  # which most programs need not load
+
+            prepared = ByMemory(self, prepared, call.reordered)
         deadline, order, given = Deadline(timeout_s), self.order, prepared.bind(call)
         if self.failure is not None:
             raise anew(self.failure)
@@ -294,9 +301,15 @@ class Communicator(Contract):
         sequence = next(self.numbers)
         try:
             prepared.run(given, sequence, deadline)
+        except OrdersDifferError:
+            self.run_again(op, prepared, given, deadline)
         except BaseException as error:
             self.broken_off(op, sequence, error)
             raise
+
+    def run_again(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+        """Carry a collective out, whose turn it still is, once the ranks know that their memory orders differ."""
+        self._run(op, prepared, given, deadline)
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""

@@ -51,6 +51,8 @@ class Contract(ABC):
 
     #: Whether this backend calls `on_wait`.
     tells_waits = False
+    #: Whether this group compares the calls of all ranks, where the table has `mismatch`; else it gets all in C order.
+    compares_calls = True
 
     def __init__(self, context: Context) -> None:
         self.context = context

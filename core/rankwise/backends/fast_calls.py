@@ -15,6 +15,7 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.recording import Ticket, Trail
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
+from rankwise.collective.fingerprint import OrdersDifferError
 
 if TYPE_CHECKING:
     from rankwise.collective.call import Prepared
@@ -33,6 +34,9 @@ class Keeper(Protocol):
 
     def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way."""
+
+    def run_again(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+        """Carry a collective out, whose turn it still is, once the ranks know that their memory orders differ."""
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out when its turn comes."""
@@ -71,9 +75,11 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
                 if not take(me):
                     return False
                 begin(name, array)  # here, as it counts the frames up to the program's
-                number = next(sequence)
+                number, deadline = next(sequence), Deadline(timeout_s)
                 try:
-                    found.run(given, number, Deadline(timeout_s))
+                    found.run(given, number, deadline)
+                except OrdersDifferError:
+                    comm.run_again(name, found, given, deadline)
                 except BaseException as error:
                     comm.broken_off(name, number, error)
                     raise

@@ -31,11 +31,13 @@ __all__ = [
     "as_array",
     "as_bytes",
     "as_copy",
+    "assign",
     "device_of",
     "dtype_mark",
     "dtype_marked",
     "dtype_name",
     "dtype_text",
+    "is_registered",
     "is_sparse",
     "known_dtype",
     "plain_text",
@@ -130,6 +132,11 @@ def as_array(value: Any) -> Array:
     return array
 
 
+def is_registered(value: Any) -> bool:
+    """Tell whether a library has registered the type of an object: see `register_array_type`."""
+    return type(value) in _converters
+
+
 def tell_of_write(value: Any) -> None:
     """Tell the library that an array belongs to, if it has asked for that, that a call is about to write to it."""
     told = _writes.get(type(value))
@@ -197,6 +204,14 @@ def as_copy(array: Array) -> Array:
     if array.dtype.names is None:
         return array.copy(order="C")
     return array.view(np.dtype((np.void, array.dtype.itemsize))).copy(order="C").view(array.dtype)
+
+
+def assign(target: Array, source: Array) -> None:
+    """Copy a NumPy array into another of its shape and dtype, with all its bytes."""
+    if target.dtype.names is not None:  # of which NumPy would leave out what lies between fields
+        whole = np.dtype((np.void, target.itemsize))
+        target, source = target.view(whole), source.view(whole)
+    target[...] = source
 
 
 @dataclass(slots=True, eq=False)

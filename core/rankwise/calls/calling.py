@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, as_array, device_of
+from rankwise.basics.arrays import Array, as_array, assign, device_of
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import forget_waited, has_only_waited, is_interrupt
 from rankwise.basics.recording import Ticket, title
@@ -123,14 +123,11 @@ def put_back(work: Work, result: Any, filled: Any) -> Work:
     if not copies:
         return work
 
-    def assign() -> None:
+    def assign_all() -> None:
         for own, copy in copies:
-            if own.dtype.names is not None:  # of which NumPy would leave out what lies between fields
-                whole = np.dtype((np.void, own.itemsize))
-                own, copy = own.view(whole), copy.view(whole)
-            own[...] = copy
+            assign(own, copy)
 
-    return CombinedWork([work], after=assign)
+    return CombinedWork([work], after=assign_all)
 
 
 def failed(group: ProcessGroup | None, error: BaseException) -> None:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankwise.basics.arguments import is_integer, require, shown
-from rankwise.basics.arrays import Array, Coordinates, as_array, as_copy, device_of, is_sparse, tell_of_write
+from rankwise.basics.arrays import (
+    Array,
+    as_array,
+    as_copy,
+    device_of,
+    is_sparse,
+    tell_of_write,
+)
 from rankwise.basics.devices import kind_of
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from rankwise.basics.memory_order import Reordered
 
 __all__ = [
     "alike_list",
@@ -25,6 +34,7 @@ __all__ = [
     "apart",
     "array_list",
     "aside",
+    "by_memory",
     "chosen",
     "equal_parts",
     "input_array",
@@ -37,10 +47,10 @@ __all__ = [
     "same_kind",
     "same_size",
     "span",
-    "sparse_elements",
     "split_parts",
     "tag",
     "touch",
+    "where",
 ]
 
 #: Up to this many arrays, comparing each pair is quicker than looking at where all of them lie.
@@ -76,7 +86,7 @@ def output_array(group: ProcessGroup, op: str, name: str, value: Any, *, in_orde
     else:
         tell_of_write(value)
         return as_copy(array)
-    raise ValueError(f"{_where(group, op, name)} {wrong}, but is written to; {remedy}")
+    raise ValueError(f"{where(group, op, name)} {wrong}, but is written to; {remedy}")
 
 
 def _is_distinct(array: Array) -> bool:
@@ -96,7 +106,16 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     try:
         return array if array.flags.c_contiguous else as_copy(array)
     except BufferError as error:
-        raise ValueError(f"{_where(group, op, name)} {error}") from None
+        raise ValueError(f"{where(group, op, name)} {error}") from None
+
+
+def by_memory(group: ProcessGroup, value: Any, is_filled: bool = True) -> Reordered | None:
+    """Return an array as its memory, if that lies in another order than C's and collectives may work on it."""
+    if type(value) is np.ndarray and value.flags.c_contiguous:
+        return None
+    from rankwise.calls.by_memory import seen_by_memory  # which most programs need not load
+
+    return seen_by_memory(group, value, is_filled)
 
 
 def reducible_array(group: ProcessGroup, op: str, name: str, value: Any, *, is_result: bool = True) -> Array:
@@ -106,39 +125,19 @@ def reducible_array(group: ProcessGroup, op: str, name: str, value: Any, *, is_r
     array = (output_array if is_result else input_array)(group, op, name, value)
     if isinstance(array, np.ndarray) and shared_word([array]):
         raise ValueError(
-            f"{_where(group, op, name)} is memory that the ranks of this host have in common, where the result would "
+            f"{where(group, op, name)} is memory that the ranks of this host have in common, where the result would "
             "be written over what others still read; reduce a copy, or an array with copies='rank'"
         )
     return array
 
 
-def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:
-    """Return the elements of a sparse array that can be summed, and what of it must be the same on all ranks.
-
-    One of scipy must have two dimensions, and a format that stores elements one by one.
-    """
-    where = _where(group, op, name)
-    if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
-        raise UnsupportedOperationError(
-            f"{where} is a sparse array, which is reduced with SUM alone, not {shown(reduction)}"
-        )
-    if math.prod(value.shape) > np.iinfo(np.int64).max:
-        raise ValueError(f"{where} is a sparse array of shape {value.shape}, which has more places than 64 bits count")
-    if type(value) is Coordinates:
-        return value.data, f" sparse in {value.sparse_dims} of {len(value.shape)} dimensions"
-    if value.format not in ("csr", "csc", "coo") or value.ndim != 2:
-        shape = f"of format {value.format!r} and {value.ndim} dimensions"
-        raise ValueError(f"{where} is a sparse array {shape}; pass one from .tocsr(), .tocsc() or .tocoo(), of two")
-    return value.data, " sparse"
-
-
 def array_list(group: ProcessGroup, op: str, name: str, values: Any, writable: bool) -> list[Array]:
     """Return a list with one array for each rank of the group."""
     if not isinstance(values, Iterable) or hasattr(values, "dtype"):
-        raise TypeError(f"{_where(group, op, name)} must be a list of {group.size()} arrays, not {shown(values)}")
+        raise TypeError(f"{where(group, op, name)} must be a list of {group.size()} arrays, not {shown(values)}")
     listed = list(values)
     if len(listed) != group.size():
-        raise ValueError(f"{_where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
+        raise ValueError(f"{where(group, op, name)} has {len(listed)} arrays, but the group has {group.size()} ranks")
     check = output_array if writable else input_array
     arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(listed)]
     if writable:
@@ -153,7 +152,7 @@ def _copies_apart(group: ProcessGroup, op: str, name: str, values: list[Any], ar
             continue
         others = [as_array(other) for k, other in enumerate(values) if k != i]
         if any(type(other) is np.ndarray and np.shares_memory(own, other) for other in others):
-            raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+            raise ValueError(f"{where(group, op, name)} shares memory with another array of the call")
 
 
 def alike_list(
@@ -178,11 +177,11 @@ def alike_list(
     check = partial(output_array, in_order=True) if writable else input_array
     arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
     if not arrays:
-        raise ValueError(f"{_where(group, op, name)} is empty")
+        raise ValueError(f"{where(group, op, name)} is empty")
     own_name, others = own or (name, arrays)
     if own and len(arrays) != group.size() * len(others):
         raise ValueError(
-            f"{_where(group, op, name)} has {len(arrays)} arrays, but must have {group.size()} x {len(others)}: "
+            f"{where(group, op, name)} has {len(arrays)} arrays, but must have {group.size()} x {len(others)}: "
             f"one for each of {own_name} of each of {group.size()} ranks"
         )
     same_kind(group, op, others[0], f"{own_name}[0]", arrays, name)
@@ -195,7 +194,7 @@ def alike_list(
 def chosen(group: ProcessGroup, op: str, name: str, place: int, arrays: Sequence[Array]) -> Array:
     """Return the array at a place that the caller has given."""
     if place >= len(arrays):
-        raise ValueError(f"{_where(group, op, f'{name}={place}')}, but the list has {len(arrays)} arrays")
+        raise ValueError(f"{where(group, op, f'{name}={place}')}, but the list has {len(arrays)} arrays")
     return arrays[place]
 
 
@@ -219,7 +218,7 @@ def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], rea
     """
     overlap = _some_touch if len(written) + len(read) <= _FEW else _some_spans_overlap
     if overlap(written, read):
-        raise ValueError(f"{_where(group, op, name)} shares memory with another array of the call")
+        raise ValueError(f"{where(group, op, name)} shares memory with another array of the call")
 
 
 def _some_touch(written: Sequence[Array], read: Sequence[Array]) -> bool:
@@ -242,10 +241,10 @@ def root_list(group: ProcessGroup, op: str, name: str, values: Any, root: int, w
     """Return the list that the root must give, and None elsewhere, where giving one is a mistake."""
     if group.rank() == root:
         if values is None:
-            raise ValueError(f"{_where(group, op, name)} is missing: this rank is the root and must give it")
+            raise ValueError(f"{where(group, op, name)} is missing: this rank is the root and must give it")
         return array_list(group, op, name, values, writable)
     if values is not None and (hasattr(values, "dtype") or len(values)):
-        raise ValueError(f"{_where(group, op, name)} must be None: the root is rank {group.ranks[root]}")
+        raise ValueError(f"{where(group, op, name)} must be None: the root is rank {group.ranks[root]}")
     return None
 
 
@@ -254,7 +253,7 @@ def same_kind(group: ProcessGroup, op: str, array: Array, name: str, others: Seq
     for i, other in enumerate(others):
         if type(other) is not type(array) or other.dtype != array.dtype:
             raise ValueError(
-                f"{_where(group, op, f'{others_name}[{i}]')} is {_kind(other)}, but {name} is {_kind(array)}"
+                f"{where(group, op, f'{others_name}[{i}]')} is {_kind(other)}, but {name} is {_kind(array)}"
             )
 
 
@@ -262,7 +261,7 @@ def same_size(group: ProcessGroup, op: str, array: Array, name: str, other: Arra
     """Raise unless two arrays have the same number of elements."""
     if array.size != other.size:
         raise ValueError(
-            f"{_where(group, op, name)} has shape {tuple(array.shape)}, {array.size} elements, "
+            f"{where(group, op, name)} has shape {tuple(array.shape)}, {array.size} elements, "
             f"but {other_name} has shape {tuple(other.shape)}, {other.size} elements"
         )
 
@@ -272,7 +271,7 @@ def equal_parts(group: ProcessGroup, op: str, name: str, array: Array, part: Arr
     size = group.size()
     if array.size != size * part.size:
         raise ValueError(
-            f"{_where(group, op, name)} has {array.size} elements, but must have {size} x {part.size}: "
+            f"{where(group, op, name)} has {array.size} elements, but must have {size} x {part.size}: "
             f"{part_name}'s for each of {size} ranks"
         )
     return list(array.reshape(size, part.size))
@@ -294,11 +293,11 @@ def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Se
     sizes = [] if sizes is None else [index(size) for size in sizes]
     if not sizes:
         if rows % size:
-            raise ValueError(f"{_where(group, op, name)} has {rows} rows, which {size} ranks do not divide evenly")
+            raise ValueError(f"{where(group, op, name)} has {rows} rows, which {size} ranks do not divide evenly")
         sizes = [rows // size] * size
     if len(sizes) != size or any(n < 0 for n in sizes) or sum(sizes) != rows:
         wrong = f"{name}_split_sizes={list(sizes)} are not {size} parts of that"
-        raise ValueError(f"{_where(group, op, name)} has {rows} rows, but {wrong}")
+        raise ValueError(f"{where(group, op, name)} has {rows} rows, but {wrong}")
     if not array.ndim:
         array = array.reshape(1)
     return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
@@ -307,7 +306,7 @@ def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Se
 def any_reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
     """Return `value` if it is a reduce op."""
     if not isinstance(value, ReduceOp):
-        raise TypeError(f"{_where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {shown(value)}")
+        raise TypeError(f"{where(group, op, 'op')} must be a ReduceOp such as ReduceOp.SUM, not {shown(value)}")
     return value
 
 
@@ -318,43 +317,43 @@ def reduce_op(group: ProcessGroup, op: str, value: Any, array: Array) -> ReduceO
         return reduction
     factor = reduction.factor
     if not isinstance(factor, (int, float, complex, np.number)) or isinstance(factor, np.timedelta64):
-        raise TypeError(f"{_where(group, op, 'op')}: the factor must be a number, not {shown(factor)}")
+        raise TypeError(f"{where(group, op, 'op')}: the factor must be a number, not {shown(factor)}")
     if isinstance(factor, (complex, np.complexfloating)) and array.dtype.kind != "c":
-        raise TypeError(f"{_where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
+        raise TypeError(f"{where(group, op, 'op')}: a complex factor cannot scale an array of {array.dtype}")
     if reduction.defined_for(array.dtype):  # else the capability table refuses it, and says what can be done
         try:
             reduction.scale(array.dtype)
         except OverflowError as error:
-            raise ValueError(f"{_where(group, op, 'op')}: the factor is too large for {array.dtype}") from error
+            raise ValueError(f"{where(group, op, 'op')}: the factor is too large for {array.dtype}") from error
     return reduction
 
 
 def tag(group: ProcessGroup, op: str, value: Any) -> int:
     """Return `value` if it is a tag that users may use."""
     if not is_integer(value):
-        raise TypeError(f"{_where(group, op, 'tag')} must be an integer, not {shown(value)}")
+        raise TypeError(f"{where(group, op, 'tag')} must be an integer, not {shown(value)}")
     if not 0 <= value <= MAX_TAG:
-        raise ValueError(f"{_where(group, op, 'tag')} is {value}, but must be from 0 to {MAX_TAG}")
+        raise ValueError(f"{where(group, op, 'tag')} is {value}, but must be from 0 to {MAX_TAG}")
     return int(value)
 
 
 def _shared(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
     if is_sparse(value):
         raise UnsupportedOperationError(
-            f"{_where(group, op, name)} is a sparse array, which only all_reduce takes, with SUM and on backends with "
+            f"{where(group, op, name)} is a sparse array, which only all_reduce takes, with SUM and on backends with "
             "the feature 'sparse'; pass its .data, or what .toarray() returns"
         )
     try:
         return as_array(value)
     except TypeError as error:
-        raise TypeError(f"{_where(group, op, name)}: {error}") from error
+        raise TypeError(f"{where(group, op, name)}: {error}") from error
 
 
 def _kind(array: Array) -> str:
     return f"{array.dtype} on {device_of(array)}"
 
 
-def _where(group: ProcessGroup, op: str, name: str) -> str:
+def where(group: ProcessGroup, op: str, name: str) -> str:
     return f"{op} on rank {group.global_rank}: {name}"
 
 

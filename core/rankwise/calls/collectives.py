@@ -79,10 +79,13 @@ def broadcast(
         elif pg.shortcuts.broadcast(tensor, root, timeout):
             return None
         is_root = root == pg.rank()
-        array = (check.input_array if is_root else check.output_array)(pg, "broadcast", "tensor", tensor)
+        found = check.by_memory(pg, tensor, is_filled=not is_root)
+        given = tensor if found is None else found.memory
+        array = (check.input_array if is_root else check.output_array)(pg, "broadcast", "tensor", given)
         lane = pg.lane(array, "broadcast")
-        work = lane.run(Call("broadcast", array, root=root), *terms(pg, array, "broadcast", async_op, timeout))
-        return finish(pg, work, tensor, async_op, None if is_root else array)
+        call = Call("broadcast", array, root=root, reordered=found)
+        work = lane.run(call, *terms(pg, array, "broadcast", async_op, timeout))
+        return finish(pg, work, tensor, async_op, None if is_root or found is not None else array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -139,19 +142,22 @@ def all_reduce(
                 return work
         elif pg.shortcuts.all_reduce(tensor, op, timeout):
             return None
+        found = None
         if type(tensor) is not np.ndarray and is_sparse(tensor):
-            array, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op)
+            from rankwise.calls.sparse_input import sparse_elements  # which most programs need not load
+
+            array, remark = sparse_elements(pg, "all_reduce", "tensor", tensor, op)
             given: Any = tensor
         else:
-            array, remark = check.reducible_array(pg, "all_reduce", "tensor", tensor), ""
-            given = array
+            found, remark = check.by_memory(pg, tensor), ""
+            given = tensor if found is None else found.memory
+            given = array = check.reducible_array(pg, "all_reduce", "tensor", given)
         lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
         if given is not array:
             pg.require_feature("sparse", "cpu", "all_reduce")
-        work = lane.run(
-            Call("all_reduce", given, op, remark=remark), *terms(pg, array, "all_reduce", async_op, timeout)
-        )
-        return finish(pg, work, tensor, async_op, given)
+        call = Call("all_reduce", given, op, remark=remark, reordered=found)
+        work = lane.run(call, *terms(pg, array, "all_reduce", async_op, timeout))
+        return finish(pg, work, tensor, async_op, given if found is None else None)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -206,10 +212,13 @@ def reduce(
         elif pg.shortcuts.reduce(tensor, op, root, timeout):
             return None
         is_root = root == pg.rank()
-        array = check.reducible_array(pg, "reduce", "tensor", tensor, is_result=is_root)
+        found = check.by_memory(pg, tensor, is_filled=is_root)
+        given = tensor if found is None else found.memory
+        array = check.reducible_array(pg, "reduce", "tensor", given, is_result=is_root)
         lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
-        work = lane.run(Call("reduce", array, op, root), *terms(pg, array, "reduce", async_op, timeout))
-        return finish(pg, work, tensor, async_op, array if is_root else None)
+        call = Call("reduce", array, op, root, reordered=found)
+        work = lane.run(call, *terms(pg, array, "reduce", async_op, timeout))
+        return finish(pg, work, tensor, async_op, array if is_root and found is None else None)
     except BaseException as error:
         failed(pg, error)
         raise

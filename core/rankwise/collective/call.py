@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.collective.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from rankwise.basics.memory_order import Reordered
 
 __all__ = ["OPERATIONS", "Algorithm", "Call", "Operation", "Prepared"]
 
@@ -45,6 +48,7 @@ class Call:
         remark: What else must be the same on all ranks, as an addition to the dtype.
         together: Of several arrays that are reduced as one how many, and what stands for their shapes, both as numbers
             below zero; the same on all ranks too.
+        reordered: Of an array that lies in another memory order than C's that; `array` is its memory.
     """
 
     op: str
@@ -55,6 +59,7 @@ class Call:
     outs: Sequence[Array] | None = None
     remark: str = ""
     together: tuple[int, ...] = ()
+    reordered: Reordered | None = None
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -68,7 +73,8 @@ class Call:
         if self.together:
             many, shapes = self.together
             dtype += f" in {-many} arrays ({-shapes:x})"
-        return Fingerprint(self.op, reduce_op, self.root, dtype, count, **told)
+        order = 0 if self.reordered is None else self.reordered.mark
+        return Fingerprint(self.op, reduce_op, self.root, dtype, count, **told, order=order)
 
     @property
     def kind(self) -> Hashable:
@@ -80,7 +86,8 @@ class Call:
             return None
         if self.ins is None and self.outs is None:
             both = self.reduce_op is not None and self.root >= 0
-            return self.op, (option, self.root) if both else option, array.dtype, array.shape + self.together
+            marks = self.together if self.reordered is None else (self.reordered.mark,)
+            return self.op, (option, self.root) if both else option, array.dtype, array.shape + marks
         return self.op, option, array.dtype, array.size, _sizes(self.ins), _sizes(self.outs)
 
     def derived(self, comm: PointToPoint) -> Algorithm:

@@ -7,32 +7,25 @@ and all raise the same `CollectiveMismatchError`, which names the odd one out.
 
 from __future__ import annotations
 
-import os
 import struct
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.basics.arrays import plain_text
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.messages import FINGERPRINT_TAG
 from rankwise.basics.systems import blake2b
-from rankwise.basics.tracebacks import is_skipped
 from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError
 
-__all__ = ["Fingerprint", "agree", "counts", "mismatch", "same_call"]
+__all__ = ["Fingerprint", "Members", "OrdersDifferError", "agree", "counts", "exchange", "mismatch", "same_call"]
 
 _RECORD = struct.Struct("<QQQQQ")
 _MASK = (1 << 64) - 1
-#: Names of modules of ours and of our plugins begin so; a frame of theirs is not the program's.
-_OURS = ("rankwise.", "rankwise_")
 
 
 class Names(Protocol):
@@ -55,6 +48,13 @@ class Members(PointToPoint, Protocol):
         """Their names."""
 
 
+class OrdersDifferError(CollectiveMismatchError):
+    """The ranks make the same call, on arrays of different memory orders: all make it again, in C order.
+
+    All ranks raise it, and no program sees it.
+    """
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """One rank's call of one collective.
@@ -69,6 +69,7 @@ class Fingerprint:
         sent: Number of elements to each rank, where each pair must agree for itself.
         received: Number of elements from each rank, likewise.
         shape: The array's shape, where all ranks must have the same; else None.
+        order: The mark of the array's memory order, 0 for that of C. Where only that differs, all make the call again.
     """
 
     op: str
@@ -80,20 +81,19 @@ class Fingerprint:
     sent: tuple[tuple[int, int], ...] = ()
     received: tuple[tuple[int, int], ...] = ()
     shape: tuple[int, ...] | None = None
+    order: int = 0
 
     def __str__(self) -> str:
-        about = [self.reduce_op, self.dtype, f"root={self.root}" if self.root >= 0 else ""]
-        if self.parts:
-            about.append(f"parts of {_numbers(self.parts)} elements")
-        elif self.shape is not None:
-            about.append(f"shape {self.shape}")
-        return f"{self.op}({', '.join(word for word in about if word)})"
+        from rankwise.collective.disagreement import described  # which most programs need not load
+
+        return described(self)
 
     def digest(self) -> int:
         """Return a hash of what must be the same on every rank."""
         # With parts, ranks may contribute different counts: either all know all parts, or each pair agrees for itself.
         count = -1 if self.shape is None else self.count
-        return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape)
+        order = (self.order,) if self.order else ()
+        return _digest(self.op, self.reduce_op, self.root, self.dtype, count, self.parts, self.shape, *order)
 
     def record(self, rank: int, sequence: int) -> bytes:
         """Return what the ranks exchange: 40 bytes that tell whether they make the same call."""
@@ -112,11 +112,12 @@ def agree(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -
     Steps: ceil(log2 p). Bytes: 40 (p - 1).
 
     Raises:
-        CollectiveMismatchError: They are not the same call; every rank raises this, and nothing has moved.
+        CollectiveMismatchError: They are not the same call; every rank raises this, and nothing has moved. It
+            is an `OrdersDifferError` if they differ in the memory order alone.
     """
     if comm.size == 1:
         return (mine.count,)
-    records = _exchange(comm, mine.record(comm.rank, sequence), deadline)
+    records = exchange(comm, mine.record(comm.rank, sequence), deadline)
     if not same_call(records):
         raise mismatch(comm, mine, sequence, deadline)
     return counts(records)
@@ -133,7 +134,8 @@ def counts(records: Sequence[bytes]) -> tuple[int, ...]:
     return tuple(_RECORD.unpack(record)[2] for record in records)
 
 
-def _exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
+def exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
+    """Give all other ranks a record, and return the records of all, which have one length."""
     table = np.empty((comm.size, len(record)), np.uint8)
     table[comm.rank] = np.frombuffer(record, np.uint8)
     derived.all_gather(comm, list(table), table[comm.rank], deadline, tag=FINGERPRINT_TAG)
@@ -142,84 +144,9 @@ def _exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
 
 def mismatch(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
     """Exchange the calls in words, and return the error that all ranks are to raise; all must call this."""
-    import json
+    from rankwise.collective.disagreement import explained  # which most programs need not load
 
-    words = json.dumps({**asdict(mine), "sequence": sequence, "at": _call_site()}).encode()
-    # All ranks must send the same number of bytes, and a rank may have a count for each of its peers.
-    room = 1024 + 64 * comm.size
-    calls = [json.loads(row.rstrip(b"\0")) for row in _exchange(comm, words[:room].ljust(room, b"\0"), deadline)]
-    return _explain(calls, comm.context.global_ranks, comm.context.name)
-
-
-def _explain(calls: list[dict[str, Any]], names: tuple[int, ...], group: str) -> CollectiveMismatchError:
-    """Turn everyone's calls into the one error that everyone raises."""
-    alike: dict[Any, list[int]] = {}
-    for rank, call in enumerate(calls):
-        alike.setdefault((call["sequence"], _said(call).digest()), []).append(rank)
-    if len(alike) == 1:
-        return _explain_pairs(calls, names, group)
-    camps = sorted(alike.values(), key=len, reverse=True)
-    majority = camps[0] if len(camps[0]) > len(camps[1]) else []
-    odd = sorted(rank for camp in camps if camp is not majority for rank in camp)
-    told = [f"{_who(camp, names)} called {_words(calls[camp[0]])}" for camp in reversed(camps)]
-    return CollectiveMismatchError(
-        f"the ranks of group {group!r} did not make the same call:\n  " + "\n  ".join(told),
-        tuple(names[rank] for rank in odd),
-    )
-
-
-def _explain_pairs(calls: list[dict[str, Any]], names: tuple[int, ...], group: str) -> CollectiveMismatchError:
-    wrong, odd = [], set()
-    sent = {(i, peer): count for i, call in enumerate(calls) for peer, count in call["sent"]}
-    received = {(peer, i): count for i, call in enumerate(calls) for peer, count in call["received"]}
-    for pair in sorted(set(sent) | set(received)):
-        if sent.get(pair) != received.get(pair):
-            source, target = pair
-            wrong.append(
-                f"rank {names[source]} sends {sent.get(pair, 'no')} elements to rank {names[target]}, "
-                f"which expects {received.get(pair, 'no')}"
-            )
-            odd |= {rank for rank in pair if rank != calls[0]["root"]} or {source}
-    op = calls[0]["op"]
-    return CollectiveMismatchError(
-        f"the parts of {op}, collective number {calls[0]['sequence']}, on group {group!r} do not fit:\n  "
-        + "\n  ".join(wrong),
-        tuple(sorted(names[rank] for rank in odd)),
-    )
-
-
-def _said(call: dict[str, Any]) -> Fingerprint:
-    fields = {key: value for key, value in call.items() if key not in ("sequence", "at")}
-    lists = {key: tuple(map(tuple, fields[key])) for key in ("sent", "received")}
-    shape = None if fields["shape"] is None else tuple(fields["shape"])
-    return Fingerprint(**{**fields, **lists, "parts": tuple(fields["parts"]), "shape": shape})
-
-
-def _words(call: dict[str, Any]) -> str:
-    where = f" at {call['at']}" if call["at"] else ""
-    return f"{_said(call)}{where}, its collective number {call['sequence']}"
-
-
-def _who(camp: list[int], names: tuple[int, ...]) -> str:
-    return f"rank{'s' * (len(camp) > 1)} {_numbers([names[rank] for rank in camp])}"
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:16]))
-    return shown + (f", ... ({len(numbers)} in all)" if len(numbers) > 16 else "")
-
-
-def _call_site() -> str:
-    """Return file and line of the program's own call, or nothing on a thread of ours."""
-    frame = sys._getframe()
-    while frame.f_back is not None and _is_ours(frame):
-        frame = frame.f_back
-    name = os.path.basename(frame.f_code.co_filename)
-    return "" if name == "threading.py" else f"{plain_text(name[-100:])}:{frame.f_lineno}"
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return f"{frame.f_globals.get('__name__')}.".startswith(_OURS) or is_skipped(frame.f_code.co_filename)
+    return explained(comm, mine, sequence, deadline)
 
 
 def _pair(source: int, target: int, count: int) -> int:

@@ -259,6 +259,16 @@ class ProcessGroup:
             requirement.require_feature(table, feature, served, op, registry.others)
             self.granted[feature, device] = None
 
+    def compares_calls(self) -> bool:
+        """Tell whether the ranks compare their calls on arrays of the host before anything moves."""
+        communicator = self._communicators.get(self._serving("cpu"))
+        if communicator is None or not communicator.compares_calls:
+            return False
+        key = "mismatch", "cpu"
+        if key not in self.granted and self._table("cpu").cell(*key).usable:
+            self.granted[key] = None
+        return key in self.granted
+
     def require_call(self, call: str, device: str) -> None:
         """Raise unless the backend for `device` has all that a public call needs which is put together of others."""
         if (call, device) not in self.granted:

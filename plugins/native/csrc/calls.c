@@ -90,15 +90,18 @@ static PyObject *calls_reason(const Calls *calls, Ending ending)
     return error == NULL ? arguments_raised() : error;
 }
 
-/* Let a hook raise what all ranks raise, until the call's deadline. */
-static void calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending, PyObject *deadline)
+/* Let a hook raise what all ranks raise, until the call's deadline; or return until when the call is made again, as the ranks'
+   memory orders differ. */
+static PyObject *calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending, PyObject *deadline)
 {
     PyObject *error = calls_reason(calls, ending);
     PyObject *told = PyObject_CallFunction(hook, "OKOO", kind, (unsigned long long)sequence, error == NULL ? Py_None : error, deadline);
-    if (told != NULL)
-        PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
-    Py_XDECREF(told);
     Py_XDECREF(error);
+    if (told == Py_None) {
+        PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
+        Py_CLEAR(told);
+    }
+    return told;
 }
 
 static bool calls_number(Calls *calls, uint64_t *sequence)
@@ -247,9 +250,10 @@ static Ending calls_relay(Calls *calls, const Doing *doing, const Given *given, 
     return ending != DONE ? ending : calls_follow(calls, doing, given, call);
 }
 
-/* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. */
+/* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. `again` is
+   until when all make it once more, or NULL. */
 static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
-                            int64_t began_ns)
+                            int64_t began_ns, PyObject **again)
 {
     uint64_t about[RECORD_WORDS];
     memcpy(about, doing->about, sizeof about);
@@ -267,8 +271,7 @@ static bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint
         ending = plans_go(doing, &call, given);
         board_leave(calls->board);
     }
-    if (ending != DONE)
-        calls_explain(calls, hook, doing->kind, sequence, ending, call.deadline);
+    *again = ending == DONE ? NULL : calls_explain(calls, hook, doing->kind, sequence, ending, call.deadline);
     Py_DECREF(call.deadline);
     return ending == DONE;
 }
@@ -279,9 +282,17 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
     PyArrayObject *array = given->array;
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
     uint64_t sequence;
+    bool done;
     int64_t began_ns = trail_begin(calls->trail, names[given->key.name], dtype, array == NULL ? 0 : PyArray_NBYTES(array), 1);
     int64_t waited_ns = *calls->waited_ns;
-    if (!calls_number(calls, &sequence) || !calls_carry_out(calls, doing, given, sequence, timeout, calls->broken, began_ns))
+    PyObject *until = Py_NewRef(timeout);
+    do { /* once; and again where the ranks' memory orders differ */
+        PyObject *again = NULL;
+        done = calls_number(calls, &sequence) && calls_carry_out(calls, doing, given, sequence, until, calls->broken, began_ns, &again);
+        Py_DECREF(until);
+        until = again;
+    } while (until != NULL);
+    if (!done)
         return false;
     trail_end(calls->trail, *calls->waited_ns - waited_ns);
     return true;
@@ -401,13 +412,28 @@ WHOLE(scatter, 3)
 WHOLE(barrier, 0)
 WHOLE(coalesced, 2)
 
-/* Take the arguments of a call of this name, which are a tuple. */
+/* Take the mark of a memory order, which makes a call on one array one of another kind. */
+static bool calls_take_order(PyObject *object, Given *given)
+{
+    npy_intp mark = PyLong_CheckExact(object) ? PyLong_AsSsize_t(object) : 0;
+    PyErr_Clear();
+    if (mark >= 0 || given->key.count == MOST_NUMBERS)
+        return false;
+    given->key.numbers[given->key.count++] = mark;
+    return true;
+}
+
+/* Take the arguments of a call of this name, which are a tuple; of one on memory of another order than C's the last is its mark. */
 static bool calls_take(const Calls *calls, const char *name, PyObject *args, Given *given)
 {
     given->holds = 0;
+    PyObject *const *items = ((PyTupleObject *)args)->ob_item;
     for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
-        if (strcmp(takes[i].name, name) == 0)
-            return PyTuple_GET_SIZE(args) == takes[i].count && takes[i].take(&calls->members, ((PyTupleObject *)args)->ob_item, given);
+        if (strcmp(takes[i].name, name) == 0) {
+            Py_ssize_t count = takes[i].count, more = PyTuple_GET_SIZE(args) - count;
+            bool is_ordered = more == 1 && (takes[i].take == given_take_all_reduce || takes[i].take == given_take_broadcast || takes[i].take == given_take_reduce);
+            return (more == 0 || is_ordered) && takes[i].take(&calls->members, items, given) && (more == 0 || calls_take_order(items[count], given));
+        }
     return false;
 }
 
@@ -422,8 +448,10 @@ static PyObject *calls_run(Calls *calls, PyObject *args)
     Given given;
     Doing doing;
     bool done = false;
+    PyObject *again = NULL;
     if (calls_take(calls, name, given_args, &given) && calls_find(calls, &given, &doing)) {
-        done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns());
+        done = calls_carry_out(calls, &doing, &given, sequence, deadline, calls->failed, native_monotonic_ns(), &again);
+        Py_XDECREF(again); /* it is Python that makes such a call again */
         calls_drop(&doing);
     }
     given_drop(&given);
@@ -486,7 +514,8 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
     Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
-        calls_explain(calls, calls->failed, Py_None, about[SEQUENCE], ending, call.deadline);
+        PyObject *told = calls_explain(calls, calls->failed, Py_None, about[SEQUENCE], ending, call.deadline);
+        Py_XDECREF(told);
         Py_CLEAR(records);
     }
     Py_DECREF(call.deadline);

@@ -142,6 +142,14 @@ class any_reduce_op(Told):
 
 
 @planted
+class any_order(Told):
+    """Ranks whose arrays lie in different memory orders are not told from those whose arrays lie alike."""
+
+    def told(self, call):
+        return replace(call, reordered=None)
+
+
+@planted
 class dead_after_a_mismatch(LocalCommunicator):
     """A group whose ranks have disagreed once is unusable."""
 

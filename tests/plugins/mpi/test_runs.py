@@ -150,6 +150,11 @@ def test_detail_names_the_odd_rank_on_every_rank(fine):
     fine(3, "mismatch.py", RANKWISE_DEBUG="detail")
 
 
+@pytest.mark.parametrize("level", ["off", "detail"])
+def test_arrays_in_any_memory_order_are_right(fine, level):
+    fine(3, "orders.py", RANKWISE_DEBUG=level)
+
+
 @pytest.mark.parametrize("size", [3, 5])
 def test_survivors_of_a_dead_rank_all_name_it_and_go_on(mpiexec, library, size):
     if "Open MPI" not in library:

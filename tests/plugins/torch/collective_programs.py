@@ -400,6 +400,7 @@ def own_calls(rank, size):
     for tensor in (
         torch.full((2, 3), rank + 1.0, dtype=torch.bfloat16),
         torch.nn.Parameter(torch.full((3,), rank + 1.0)),
+        torch.full((200, 300), rank + 1.0).t(),
     ):
         version = tensor._version
         rankwise.all_reduce(tensor, group=group)
@@ -438,3 +439,42 @@ def events(rank, size):
         dist.barrier()
     found = [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("rankwise:")]
     assert found == [("rankwise:all_reduce", [[2, 3]]), ("rankwise:all_reduce", [[4]]), ("rankwise:barrier", [])]
+
+
+def memory_orders(rank, size):
+    """Reduce and move large tensors that lie in any order, alike on all ranks or not, synchronously and not."""
+    layouts = {
+        "plain": lambda plain: plain.clone(),
+        "transposed": lambda plain: plain.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+        "channels last": lambda plain: plain.contiguous(memory_format=torch.channels_last),
+        "strided": lambda plain: torch.stack([plain, -plain], -1)[..., 0],
+        "transposed, in part": lambda plain: torch.cat([plain.mT, plain.mT], -1)[..., : plain.shape[-2]].mT,
+    }
+    names = list(layouts)
+    for dtype, async_op in product((torch.float32, torch.bfloat16, torch.int32), (False, True)):
+        each = [(torch.arange(8 * 16 * 16 * 24) % 7 + r).to(dtype).reshape(8, 16, 16, 24) for r in range(size)]
+        total = sum(each)
+        for step, first in product((0, 1), names):
+            layout = layouts[names[(names.index(first) + step * rank) % len(names)]]
+            _in_any_order(rank, each, total, layout, async_op)
+    wide = torch.ones(1, 40_000) if rank else torch.ones(200, 200).t()
+    dist.all_reduce(wide)  # as many elements
+    assert wide.eq(size).all()
+
+
+def _in_any_order(rank, each, total, layout, async_op):
+    tensor = layout(each[rank])
+    version, strides = tensor._version, tensor.stride()
+    _end(dist.all_reduce(tensor, async_op=async_op))
+    same(tensor, total)
+    assert (tensor._version > version, tensor.stride()) == (True, strides)
+    tensor = layout(each[rank])
+    _end(dist.broadcast(tensor, 1, async_op=async_op))
+    same(tensor, each[1])
+    tensor = layout(each[rank])
+    _end(dist.reduce(tensor, 1, async_op=async_op))
+    same(tensor, total if rank == 1 else each[rank])
+    if total.dtype is torch.int32:
+        tensor = layout(each[rank])
+        _end(dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=async_op))
+        same(tensor, total // len(each))

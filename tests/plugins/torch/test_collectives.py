@@ -6,7 +6,9 @@ from ranks import run
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("program", ["every_call", "uneven", "messages", "coalesced", "sparse", "averages"])
+@pytest.mark.parametrize(
+    "program", ["every_call", "uneven", "messages", "coalesced", "sparse", "averages", "memory_orders"]
+)
 def test_calls(program, size):
     """On an even and an odd number of ranks."""
     run(getattr(programs, program), size)

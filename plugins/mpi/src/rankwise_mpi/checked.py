@@ -7,7 +7,7 @@ trace of this.
 
 from __future__ import annotations
 
-from rankwise.backends import Array, Call, Communicator, Context, Status, Work
+from rankwise.backends import Array, Call, Communicator, Context, Prepared, Status, Work
 from rankwise_mpi.collectives.entry_barrier import EntryBarrier
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.group.pages import Pages
@@ -19,6 +19,8 @@ __all__ = ["CheckedCommunicator"]
 
 class CheckedCommunicator(MpiCommunicator):
     """A group whose ranks all raise `CollectiveMismatchError` if any calls differ, and compare dtypes of messages."""
+
+    compares_calls = True
 
     def __init__(self, context: Context, process: Process, pages: Pages, entry: EntryBarrier | None) -> None:
         super().__init__(context, process, pages, entry)
@@ -46,10 +48,15 @@ class CheckedCommunicator(MpiCommunicator):
 
     def run(self, call: Call, timeout_s: float, async_op: bool = False) -> Work:
         """Compare the calls of all ranks, and carry out the collective."""
-        run = super().run
         if not self._collectives.takes(call):
-            return run(call, timeout_s, async_op)  # derived, and so compared already
+            return super().run(call, timeout_s, async_op)  # derived, and so compared already
         # Asynchronous calls compare on a thread of their own, for which MPI must allow several.
         later = async_op and self._endpoint.progresses
-        once = self.once(call, lambda deadline, counts: run(call, deadline.remaining()).wait())
-        return self.issue(call, once, timeout_s, later)
+        return self.issue(call, self.prepare(call), timeout_s, later)
+
+    def prepare(self, call: Call) -> Prepared:
+        """Return what carries one call out by MPI, if that takes it, once the calls have been compared."""
+        if not self._collectives.takes(call):
+            return super().prepare(call)
+        run = super().run
+        return self.once(call, lambda deadline, counts: run(call, deadline.remaining()).wait())

@@ -45,6 +45,8 @@ class MpiCommunicator(Communicator):
         entry: Where its ranks meet, if they are all on one host.
     """
 
+    compares_calls = False
+
     def __init__(self, context: Context, process: Process, pages: Pages, entry: EntryBarrier | None) -> None:
         super().__init__(context)
         self._process = process

@@ -156,8 +156,8 @@ class CallHooks(Protocol):
         """Return what is wrong with a rank that sends something else than its call has."""
     def failed(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> None:
         """Raise why a call has failed; None if the calls differ. The deadline is as in `wait`."""
-    def broken(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> None:
-        """Raise what all ranks raise after a public call that has failed."""
+    def broken(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> Any:
+        """Raise what all ranks raise after a public call that has failed; or return until when all make it again."""
 
 class Calls:
     def __init__(self, way: Turns | Wire | Relay, turn: Any, ops: dict[str, Any], hooks: CallHooks, /) -> None: ...

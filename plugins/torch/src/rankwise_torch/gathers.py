@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import (
 import rankwise
 from rankwise_torch.issuing import Issuer
 from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
-from rankwise_torch.tensors import Ending, filled, read
+from rankwise_torch.tensors import Ending, filled, filled_there, read, read_there
 from rankwise_torch.works import Done, Pending
 
 __all__ = ["Gathers"]
@@ -40,7 +40,8 @@ class Gathers:
         tensor = one("broadcast", tensors)
         copies: list[Ending] = []
         root = opts.rootRank
-        array = read(tensor) if root == self.under.rank() else filled(tensor, copies)
+        is_source = root == self.under.rank()
+        array = read_there(tensor, self.under) if is_source else filled_there(tensor, copies, self.under)
         return self.issuer.carry_out(rankwise.broadcast, (array,), opts, (tensor,), copies, group_src=root)
 
     def allgather(

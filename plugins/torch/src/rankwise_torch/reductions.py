@@ -19,7 +19,7 @@ from rankwise_torch.issuing import Issuer
 from rankwise_torch.operators import averaging, operator_of
 from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
 from rankwise_torch.sparse import summed
-from rankwise_torch.tensors import Ending, filled, read
+from rankwise_torch.tensors import Ending, filled, filled_there, memory_of, read, read_there
 from rankwise_torch.works import Done, Pending
 
 __all__ = ["Reductions"]
@@ -42,7 +42,7 @@ class Reductions:
             sparse = summed(tensor, opts.reduceOp)
             return self.issuer.carry_out(rankwise.all_reduce, (sparse.array,), opts, (tensor,), [sparse])
         copies: list[Ending] = []
-        arrays = self._with_op(filled(tensor, copies), opts, copies)
+        arrays = self._with_op(filled_there(tensor, copies, self.under), opts, copies)
         return self.issuer.carry_out(rankwise.all_reduce, arrays, opts, (tensor,), copies)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Done | Pending:
@@ -50,7 +50,7 @@ class Reductions:
         if type(opts) is not AllreduceCoalescedOptions:
             opts = options(AllreduceCoalescedOptions)
         copies: list[Ending] = []
-        arrays = [self._with_op(filled(tensor, copies), opts, copies) for tensor in tensors]
+        arrays = [self._with_op(filled_there(tensor, copies, self.under), opts, copies) for tensor in tensors]
         return self.issuer.each(rankwise.all_reduce, arrays, opts, tensors, copies)
 
     def reduce(
@@ -63,7 +63,7 @@ class Reductions:
         copies: list[Ending] = []
         root = opts.rootRank
         is_root = root == self.under.rank()
-        array = filled(tensor, copies) if is_root else read(tensor)
+        array = filled_there(tensor, copies, self.under) if is_root else read_there(tensor, self.under)
         _, op = self._with_op(array, opts, copies if is_root else [])
         more = {"op": op, "group_dst": root}
         return self.issuer.carry_out(rankwise.reduce, (array,), opts, (tensor,), copies, **more)
@@ -105,4 +105,4 @@ class Reductions:
     def _with_op(self, array: Any, opts: Any, copies: list[Ending]) -> tuple[Any, rankwise.ReduceOp]:
         """Return an array and the op that reduces it."""
         op = operator_of(opts.reduceOp)
-        return array, averaging(op, array, self.under.size(), copies) if op.name == "AVG" else op
+        return array, averaging(op, memory_of(array), self.under.size(), copies) if op.name == "AVG" else op

@@ -22,9 +22,12 @@ from torch import DispatchKey
 from torch._C import DisableTorchFunction, DispatchKeySet, _increment_version
 from torch._C import _dispatch_keys as _keys_of
 
+import rankwise
+from rankwise.backends import Reordered, reordered
+
 __all__ = [
     *("Averaged", "Ending", "Filled", "WrappedError"),
-    *("dtype_of", "filled", "put_back", "read", "shared", "written"),
+    *("dtype_of", "filled", "filled_there", "memory_of", "put_back", "read", "read_there", "shared", "written"),
 ]
 
 _Array = np.ndarray[Any, Any]
@@ -150,6 +153,49 @@ def filled(tensor: torch.Tensor, copies: list[Ending]) -> _Array:
         values = _view(_in_order(tensor))
         copies.append(Filled(_shaped(tensor), values.reshape(tuple(tensor.shape)), odd))
         return values
+
+
+def read_there(tensor: torch.Tensor, group: rankwise.ProcessGroup) -> _Array | Reordered:
+    """Return what `read` does; of a dense tensor its memory, for a collective that works on that.
+
+    Args:
+        tensor: The tensor.
+        group: The group that makes the call.
+    """
+    if type(tensor) in _PLAIN and not _keys_of(tensor).raw_repr() & _ODD and tensor.is_contiguous():
+        return _view(tensor)
+    found = _by_memory(tensor, group)
+    return read(tensor) if found is None else found
+
+
+def filled_there(tensor: torch.Tensor, copies: list[Ending], group: rankwise.ProcessGroup) -> _Array | Reordered:
+    """Return what `filled` does; of a dense tensor its memory, for a collective that works on that.
+
+    Args:
+        tensor: The tensor.
+        copies: What is put back.
+        group: The group that makes the call.
+    """
+    if type(tensor) in _PLAIN and not _keys_of(tensor).raw_repr() & _ODD and tensor.is_contiguous():
+        written(tensor)
+        return _view(tensor)
+    found = _by_memory(tensor, group)
+    if found is None:
+        return filled(tensor, copies)
+    written(tensor)
+    return found
+
+
+def memory_of(array: _Array | Reordered) -> _Array:
+    """Return the memory that `read_there` or `filled_there` tells of, as an array."""
+    return array.memory if isinstance(array, Reordered) else array
+
+
+def _by_memory(tensor: torch.Tensor, group: rankwise.ProcessGroup) -> Reordered | None:
+    with DisableTorchFunction():
+        if _asked(tensor) or tensor.is_contiguous() or not group.compares_calls():
+            return None
+        return reordered(_shaped(tensor), flat=True)
 
 
 def written(tensor: torch.Tensor) -> None:

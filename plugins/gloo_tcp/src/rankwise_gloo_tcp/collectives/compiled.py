@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rankwise import backends
 from rankwise.backends import (
     REDUCE_OPS,
     Array,
@@ -14,6 +15,7 @@ from rankwise.backends import (
     Context,
     Deadline,
     Fingerprint,
+    OrdersDifferError,
     ReduceOp,
     Shortcuts,
     Timeout,
@@ -139,7 +141,8 @@ def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
     """Return what C is given of a call: its name and its arguments."""
     if call.together:
         return "together", (call.array, call.reduce_op, *call.together)
-    return call.op, tuple(getattr(call, field) for field in ARGUMENTS[call.op])
+    order = () if call.reordered is None else (call.reordered.mark,)
+    return call.op, (*(getattr(call, field) for field in ARGUMENTS[call.op]), *order)
 
 
 def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
@@ -148,7 +151,9 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     if name == "together":
         return Call("all_reduce", args[0], args[1], together=args[2:])
     op = name.removesuffix("_single")
-    fields = dict(zip(ARGUMENTS[op], args, strict=True))
+    fields: dict[str, Any] = dict(zip(ARGUMENTS[op], args, strict=False))
+    if len(args) > len(fields):  # the mark of its memory order
+        fields["reordered"] = backends.Reordered(args[0], args[0], args[-1])
     if op != name:
         fields = {
             field: cut(value.reshape(-1), comm.size) if field in ("ins", "outs") else value
@@ -240,13 +245,17 @@ class KindHooks:
 
     def broken(
         self, kind: CompiledKind, number: int, error: BaseException | None, given: Deadline | Timeout | None
-    ) -> None:
-        """Raise what all ranks raise after a public call that has failed."""
+    ) -> Deadline:
+        """Raise what all ranks raise after a public call that has failed; or return until when all make it again."""
+        deadline = self.deadline(given)
         try:
-            self.failed(kind, number, error, given)
+            self.failed(kind, number, error, deadline)
+        except OrdersDifferError:
+            pass  # it is still this call's turn
         except BaseException as reason:
             self._comm.broken_off(kind.fingerprint.op, number, reason)
             raise
+        return deadline
 
 
 class CallHooks(KindHooks):
