@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,21 @@ def pulse(store: dist.Store) -> Iterator[Pulse]:
     made = Pulse(store, handle("mine"))
     yield made
     made.stop()
+
+
+def test_who_comes_waits_for_the_store_as_long_as_the_program_lets_it(store: dist.Store) -> None:
+    """Its server may be away; later words are lost then, which costs nothing."""
+    limits = []
+
+    class Noting(dist.HashStore):
+        def _run(self, operation: Any, limit_s: float, /, *args: Any, **kwargs: Any) -> Any:
+            limits.append(limit_s)
+            return super()._run(operation, limit_s, *args, **kwargs)
+
+    with Noting() as patient:
+        patient.set_timeout(77)
+        Pulse(patient, handle("mine")).stop()
+    assert limits[0] == 77
 
 
 def test_silence_is_counted_from_the_last_word(pulse: Pulse, store: dist.Store, clock: Callable[[float], None]) -> None:

@@ -149,7 +149,8 @@ class Pulse:
         #: The epoch that newcomers would be in, 0 where there is no room for any, and whether somebody waits for it.
         self._next_epoch, self.is_awaited = 0, False
         self._ended = threading.Event()
-        self._beat(0)
+        # As long as the program lets it wait: the server of the store may just be away.
+        PrefixStore("pulse", store).set(self._mine, "0")
         self._thread = threading.Thread(target=self._run, name="rankwise elastic", daemon=True)
         start_thread(self._thread)
 
