@@ -18,6 +18,8 @@ from tests.core.launch_programs import ranks_of
 from tests.processes import wait_until
 
 from rankwise.basics.process_end import process_stat
+from rankwise_launch import guard
+from rankwise_launch import preload as forking
 from rankwise_launch.interrupts import ENDING, FOR_RANKS, SUSPENDING
 
 TIMEOUT_S = 30
@@ -50,6 +52,44 @@ def test_signals_that_are_for_ranks_reach_each_of_them_and_the_job_goes_on(
     assert (process.returncode, err) == (0, "")
     got = " ".join(str(int(number)) for number in FOR_RANKS)
     assert sorted(out.splitlines()) == [f"[{rank}]: {got}" for rank in (0, 1)]
+
+
+def handled_by(pid: int) -> set[int]:
+    """Return the signals that a process ignores or has a handler for."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    mask = int(status["SigIgn"], 16) | int(status["SigCgt"], 16)
+    return {number for number in range(1, 64) if mask >> (number - 1) & 1}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("preload", [[], ["--preload", "json"]], ids=["started", "forked"])
+def test_a_signal_to_every_process_of_a_job_is_for_its_ranks_alone(launcher: Launcher, preload: list[str]) -> None:
+    """As Slurm sends one: the guard and the process that ranks are forked from stay, and forked ranks heed it."""
+    numbers = (*ENDING, *FOR_RANKS)
+    with launcher.start("-n", "2", *preload, *ranks_of(programs.note_signals, *map(int, FOR_RANKS))) as process:
+        try:
+            assert came(launcher, "ready-*", 2)
+            ranks = {int(path.read_text()) for path in launcher.folder.glob("ready-*")}
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            helpers = {int(child) for child in children} - ranks
+            assert len(helpers) == (2 if preload else 1)
+            for helper in helpers:
+                assert wait_until(lambda helper=helper: set(map(int, numbers)) <= handled_by(helper), TIMEOUT_S)
+                for number in numbers:
+                    os.kill(helper, number)
+            for number in FOR_RANKS:
+                process.send_signal(number)
+                assert came(launcher, f"got-*-{int(number)}", 2), number
+            assert all(process_stat(helper)[0] in "RS" for helper in helpers)
+        finally:
+            (launcher.folder / "end").touch()
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_both_helpers_let_the_same_signals_pass_as_the_launcher_takes() -> None:
+    names = [number.name for number in (*ENDING, *FOR_RANKS)]
+    assert list(guard.NOT_OURS) == list(forking.NOT_OURS) == names
 
 
 @contextmanager

@@ -23,9 +23,17 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from two_hosts import Hosts, forbidden
 
-__all__ = ["PYTHON", "Cluster", "missing"]
+__all__ = ["PROGRAMS", "PYTHON", "RANKWISE", "WITH_SECRET", "Cluster", "missing", "waiting"]
 
 PYTHON = sys.executable
+RANKWISE = str(Path(PYTHON).with_name("rankwise"))
+PROGRAMS = Path(__file__).parent / "programs"
+#: As the documentation has it: a file in a folder that all nodes see.
+WITH_SECRET = f"""
+export RANKWISE_SECRET_FILE=$PWD/job.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.secret
+{RANKWISE} secret new "$RANKWISE_SECRET_FILE"
+trap 'rm -f "$RANKWISE_SECRET_FILE"' EXIT
+"""
 #: How long anything may take, and a command of Slurm's that only asks, on a machine with nothing else to do.
 _PATIENCE_S, _ASK_S = 120.0, 20.0
 #: Debian keeps the daemons where only root looks.
@@ -283,6 +291,15 @@ class Cluster:
         _end_all(_steps_of(self.folder))
         if self._hosts is not None:
             self._hosts.close()
+
+
+def waiting(cluster: Cluster, out: Path, size: int) -> None:
+    """Wait until all ranks have said that they wait."""
+    cluster.wait_for(
+        f"{size} ranks to wait",
+        lambda: out.exists() and out.read_text().count(" waits on ") == size,
+        lambda: out.exists() and out.read_text(),
+    )
 
 
 def _steps_of(folder: Path) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cluster import PYTHON, Cluster, missing
+from cluster import PROGRAMS, PYTHON, RANKWISE, WITH_SECRET, Cluster, missing, waiting
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
@@ -23,9 +21,7 @@ TIMEOUT_S = 1.0
 PATIENCE_S, LEEWAY_S = 30.0, 2.0
 #: How often that is measured.
 LEAST_TRIES, MOST_TRIES = 5, 20
-PROGRAMS = Path(__file__).parent / "programs"
 SUM, WAITS = str(PROGRAMS / "sum.py"), str(PROGRAMS / "waits.py")
-RANKWISE = str(Path(PYTHON).with_name("rankwise"))
 #: How srun and the MPI library of this environment find each other.
 INTERFACE = "pmi2" if Path(PYTHON).with_name("hydra_pmi_proxy").exists() else "pmix"
 #: What the ranks of MPI need as root, and where cores are few.
@@ -34,42 +30,6 @@ MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
 }
-#: As the documentation has it: a file in a folder that all nodes see.
-WITH_SECRET = f"""
-export RANKWISE_SECRET_FILE=$PWD/job.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}.secret
-{RANKWISE} secret new "$RANKWISE_SECRET_FILE"
-trap 'rm -f "$RANKWISE_SECRET_FILE"' EXIT
-"""
-
-
-@pytest.fixture(scope="module", params=["networks", "loopback"])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Nodes with addresses of their own; and all on one host, where only shared ports tell them apart."""
-    folder, networked = tmp_path_factory.mktemp(request.param), request.param == "networks"
-    with Cluster(folder, 3, networked, lambda: float(request.config.slowness)) as running:  # type: ignore[attr-defined]
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(cluster: Cluster) -> Iterator[None]:
-    """See that a test leaves no job behind, even if it fails."""
-    yield
-    cluster.cancel_all()
-
-    def running() -> str:
-        return subprocess.run(["pgrep", "-af", str(PROGRAMS)], capture_output=True, text=True, check=False).stdout
-
-    cluster.wait_for("no rank to be left", lambda: not running(), running)  # one that is killed has to get to it
-    assert not list(cluster.work.glob("*.secret"))
-
-
-@pytest.fixture
-def secret(cluster: Cluster) -> Iterator[dict[str, str]]:
-    """Return what names a job secret, for steps without a batch script."""
-    path = cluster.work / "test.secret"
-    subprocess.run([RANKWISE, "secret", "new", str(path)], check=True)
-    yield {"RANKWISE_SECRET_FILE": str(path)}
-    path.unlink()
 
 
 def ranks(text: str) -> dict[int, str]:
@@ -227,15 +187,6 @@ def test_the_first_all_reduce_is_done_soon(cluster: Cluster, secret: dict[str, s
 
 
 # ---------------------------------------------------------------------- how they end
-
-
-def waiting(cluster: Cluster, out: Path, size: int) -> None:
-    """Wait until all ranks have said that they wait."""
-    cluster.wait_for(
-        f"{size} ranks to wait",
-        lambda: out.exists() and out.read_text().count(" waits on ") == size,
-        lambda: out.exists() and out.read_text(),
-    )
 
 
 def test_a_killed_rank_is_named_on_all_nodes(cluster: Cluster) -> None:

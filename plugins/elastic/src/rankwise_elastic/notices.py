@@ -13,6 +13,10 @@ __all__ = ["LEFT", "Left", "expect_notice", "leaving", "on_notice", "seconds_lef
 #: EX_TEMPFAIL: what was to be done is not done, and nothing is wrong.
 LEFT = 75
 
+#: The same signal so soon after the first is the same notice: a scheduler sends it to each process of a job, and the
+#: launcher passes on what it has got itself.
+_SAME_NOTICE_S = 1.0
+
 #: When this process will be ended, once it has been told; infinity before.
 _end_at = float("inf")
 _told: list[Callable[[float], object]] = []
@@ -33,7 +37,8 @@ def expect_notice(number: int = signal.SIGTERM, grace_s: float = 30.0) -> None:
     """Take a signal for the notice that this process will be ended.
 
     The rank then leaves at the next `State.commit`: that commit still counts, and the others go on without losing a
-    step. Call this in the main thread. A second signal does what it did before.
+    step. Call this in the main thread. A second signal does what it did before, unless it comes within a second: some
+    schedulers send a notice to each process of a job, and so does the launcher that has got it too.
 
     Args:
         number: The signal: SIGTERM, or what a scheduler was told to send, as with Slurm's `--signal=USR1@120`.
@@ -46,10 +51,16 @@ def expect_notice(number: int = signal.SIGTERM, grace_s: float = 30.0) -> None:
         >>> dist.elastic.expect_notice(signal.SIGTERM, grace_s=30)
     """
     before = signal.getsignal(number)
+    first_at = float("inf")
 
     def noticed(signal_number: int, frame: Any) -> None:
-        signal.signal(number, before)
-        notice(grace_s)
+        nonlocal first_at
+        if time.monotonic() > first_at + _SAME_NOTICE_S:
+            signal.signal(number, before)
+            signal.raise_signal(number)
+        elif first_at == float("inf"):
+            first_at = time.monotonic()
+            notice(grace_s)
 
     signal.signal(number, noticed)
 

@@ -4,6 +4,8 @@ The launcher writes `+GROUP` to this process's standard input for each process g
 when that has ended. When the launcher is gone, however it went, the input ends: what is left is killed. A parent-death
 signal would reach the ranks but none of the processes that they have started.
 
+Signals that are the launcher's or the ranks' do nothing here: a scheduler may send them to every process of a job.
+
 After `!["WORD", ...]` it ends with that command, which tells other nodes; after `.` the launcher comes to its end by
 itself, and tells them.
 """
@@ -14,9 +16,15 @@ import os
 import signal
 import sys
 
+#: What ends jobs, and what is for ranks; as in `interrupts`.
+NOT_OURS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
+
 
 def main() -> None:
     """Note the groups until the input ends, then kill those that are left, and have that told."""
+    for name in NOT_OURS:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     groups: set[int] = set()
     command: list[str] = []
     for line in sys.stdin.buffer:

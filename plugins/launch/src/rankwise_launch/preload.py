@@ -10,21 +10,25 @@ import gc
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["HEAD_NBYTES", "Program", "Rank", "read", "serve"]
+__all__ = ["HEAD_NBYTES", "NOT_OURS", "Program", "Rank", "read", "serve"]
 
 #: What says how long a message is.
 HEAD_NBYTES = 4
+#: What ends jobs, and what is for ranks; as in `interrupts`. A scheduler may send these to every process of a job, and
+#: the launcher passes them on to the ranks.
+NOT_OURS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
 
 
 class Program:
@@ -62,14 +66,17 @@ class Rank:
     Args:
         order: The request.
         descriptors: Its standard streams.
+        handlers: What it does on signals that its parent lets pass.
     """
 
-    def __init__(self, order: dict[str, Any], descriptors: list[int]) -> None:
-        self._order, self._descriptors = order, descriptors
+    def __init__(self, order: dict[str, Any], descriptors: list[int], handlers: Mapping[int, Any]) -> None:
+        self._order, self._descriptors, self._handlers = order, descriptors, handlers
 
     def become(self) -> None:
         """Make of this process what it would be if it had been started by itself."""
         os.setsid()
+        for signal_number, handler in self._handlers.items():
+            signal.signal(signal_number, handler)
         for number, descriptor in enumerate(self._descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -104,6 +111,7 @@ def serve(line: socket.socket) -> Rank | None:
     trouble = _import(first["modules"])
     if first["program"]:
         Program(first["program"]).prepare()
+    handlers = _let_pass()
     gc.collect()
     gc.freeze()  # what is shared stays shared for longer
     _answer(line, trouble)
@@ -112,7 +120,7 @@ def serve(line: socket.socket) -> Rank | None:
         if order is None:
             return None
         if order["do"] == "fork":
-            rank = _fork(line, order, descriptors)
+            rank = _fork(line, order, descriptors, handlers)
             if rank is not None:
                 return rank
         else:
@@ -152,7 +160,20 @@ def _change(found: MutableMapping[str, str], wanted: dict[str, str]) -> None:
             found[name] = value
 
 
-def _fork(line: socket.socket, order: dict[str, Any], descriptors: list[int]) -> Rank | None:
+def _let_pass() -> dict[int, Any]:
+    """Have signals that are not this process's do nothing here; return what did so before, which is the ranks'."""
+    found = [getattr(signal, name) for name in NOT_OURS if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in found}
+    # None is a handler of a module in C, and what is ignored stays so.
+    before = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+    for number in before:
+        signal.signal(number, signal.SIG_IGN)
+    return before
+
+
+def _fork(
+    line: socket.socket, order: dict[str, Any], descriptors: list[int], handlers: Mapping[int, Any]
+) -> Rank | None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -163,7 +184,7 @@ def _fork(line: socket.socket, order: dict[str, Any], descriptors: list[int]) ->
         pid = -1
     if pid == 0:
         line.close()
-        rank = Rank(order, descriptors)
+        rank = Rank(order, descriptors, handlers)
         rank.become()
         return rank
     for descriptor in descriptors:
