@@ -74,6 +74,18 @@ def come_back(size: str, how: str) -> None:
     _until(lambda: Path("back").exists() and Path("go").exists())
 
 
+def leave(code: str) -> None:
+    """Have rank 0 end with an exit code, and rank 1 leave as after a notice, later than a failure would let it."""
+    _come(2)
+    if RANK == "0":
+        _note_end("0")
+        sys.exit(int(code))
+    _until(lambda: _has_ended("0"))
+    time.sleep(1.0)
+    Path("committed").touch()
+    sys.exit(75)
+
+
 def fail(*ranks: str) -> None:
     """Have some ranks fail, one after the other; the others end once all of these have."""
     before = ranks[: ranks.index(RANK)] if RANK in ranks else ranks

@@ -237,6 +237,16 @@ def test_the_others_go_on_without_a_rank_that_has_no_restart(launcher: Elastic) 
     ]
 
 
+@pytest.mark.parametrize(("code", "within", "is_committed"), [(75, " in 5 s", True), (3, "", False)])
+def test_the_rest_may_leave_too_once_one_has_left(
+    launcher: Elastic, code: int, within: str, is_committed: bool
+) -> None:
+    """A notice is often one to all ranks; after a failure the others are ended at once."""
+    done = launcher.run("-n", "2", "--min-ranks", "2", *ranks_of(programs.leave, code))
+    assert (done.returncode, (launcher.folder / "committed").exists()) == (code, is_committed), done.stderr
+    assert f"only 1 is left, which ends the job{within}\n" in done.stderr
+
+
 def test_the_rest_is_ended_once_too_few_are_left(launcher: Elastic) -> None:
     done = launcher.run("-n", "4", "--min-ranks", "3", *ranks_of(programs.fail_for_good, 4, 2, 1))
     assert done.returncode == 1, done.stderr

@@ -243,7 +243,11 @@ class Attempt:
         else:
             self._after(0.0, self._tell_of_failure)
             self._tell_those_who_meet(worker)
-        self._after(_LAST_WORDS_S, self._stop_survivors)
+        self._after(self._last_words_s(worker.exit_code), self._stop_survivors)
+
+    def _last_words_s(self, exit_code: int | None) -> float:
+        """Return how long the others go on after the failure that ends the job."""
+        return _LAST_WORDS_S
 
     def _bury(self, worker: Worker) -> None:
         """Let go of a rank's process; until then nobody else gets its number."""
@@ -334,7 +338,7 @@ class Attempt:
         if self._elsewhere.signal:
             self._pass_on(self._elsewhere.signal)
         else:
-            self._after(_LAST_WORDS_S, self._stop_survivors)
+            self._after(self._last_words_s(self._elsewhere.exit_code), self._stop_survivors)
 
     def _wind_down(self) -> None:
         """Once the ranks themselves have ended, wait a little for what they have left, and then end it."""

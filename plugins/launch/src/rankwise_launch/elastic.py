@@ -107,6 +107,8 @@ class ElasticAttempt(Attempt):
         if self._interrupted is not None or self._elsewhere is not None:
             super()._on_failure(worker)  # the job is ending already
             return
+        if self._failure_seen:
+            return  # likewise, and the others have their time
         if worker.group_is_there():
             # What it has left running may hold what its successor needs.
             worker.send(signal.SIGTERM)
@@ -151,12 +153,17 @@ class ElasticAttempt(Attempt):
         rest, is_enough = self._tally.lose(worker.rank)
         if not is_enough:
             few = f"only {rest} {'is' if rest == 1 else 'are'} left" if rest else "none is left"
-            self._tell(death, f"is not started again, as {why}; {few}, which ends the job")
+            within = f" in {self._config.grace_s:g} s" if rest and worker.exit_code == LEFT else ""
+            self._tell(death, f"is not started again, as {why}; {few}, which ends the job{within}")
             super()._on_failure(worker)
             return
         self._tell(death, f"is not started again, as {why}; the others go on")
         self._deaths.append(death)
         self._tell_of_one_dead(worker, is_replaced=False)
+
+    def _last_words_s(self, exit_code: int | None) -> float:
+        """Return more if one has left: the others may have got the notice too, and be about to leave."""
+        return self._config.grace_s if exit_code == LEFT else super()._last_words_s(exit_code)
 
     def _replace(self, worker: Worker, not_before: float = 0.0) -> None:
         """Start a rank again at some time, once nothing is left of its predecessor.
