@@ -12,7 +12,7 @@ import pytest
 import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.errors import CollectiveMismatchError
-from rankwise_testing.suite.arrays import dtype_named, plain, plain_name
+from rankwise_testing.suite.arrays import dtype_named, plain
 from rankwise_testing.suite.expect import begun, error_of, still_usable
 from rankwise_testing.suite.plugin import Kit, needs
 
@@ -129,14 +129,14 @@ _OPS = [pytest.param(op, marks=needs(op)) for op in ("broadcast", "all_reduce", 
 @pytest.mark.parametrize("is_async", [False, pytest.param(True, marks=needs("async"))], ids=["sync", "async"])
 def test_elements_go_where_their_index_says(kit: Kit, case: str, op: str, is_async: bool) -> None:
     kit.on_host_only("arrays on a GPU must lie in order")
-    kit.run(3, every_order, op, case, plain_name(), {"async_op": True} if is_async else {})
+    kit.run(3, every_order, op, case, kit.plain, {"async_op": True} if is_async else {})
 
 
 @needs("timeout")
 @pytest.mark.parametrize("op", _OPS)
 def test_so_they_do_in_calls_with_a_time_out(kit: Kit, op: str) -> None:
     kit.on_host_only("arrays on a GPU must lie in order")
-    kit.run(2, every_order, op, "one in C order", plain_name(), {"timeout": 60})
+    kit.run(2, every_order, op, "one in C order", kit.plain, {"timeout": 60})
 
 
 @needs("broadcast")
@@ -151,6 +151,16 @@ def repeated() -> None:
     got = np.zeros((600, 400), plain()).T
     dist.broadcast(sent if dist.get_rank() == 0 else got, 0)
     assert dist.get_rank() == 0 or (got == sent).all()
+
+
+@needs("broadcast")
+def test_structures_lie_in_any_order(kit: Kit) -> None:
+    kit.on_host_only("arrays on a GPU must lie in order")
+    kit.require("structured", "broadcast")
+    kit.run(2, structures)
+
+
+def structures() -> None:
     structs = np.zeros((300, 50), [("a", plain()), ("b", "u1")]).T
     structs["a"] = dist.get_rank() + 1
     dist.broadcast(structs, 1)
