@@ -13,7 +13,9 @@ import pytest
 
 from rankwise.basics.deadline import Deadline
 from rankwise.collective import disagreement
-from rankwise.collective.fingerprint import Fingerprint, counts, mismatch, same_call
+from rankwise.collective.comparing import mismatch
+from rankwise.collective.disagreement import described
+from rankwise.collective.fingerprint import Fingerprint, counts, same_call
 from rankwise.errors import CollectiveMismatchError
 
 CALL = Fingerprint("gather", "SUM", 0, "<f8", 4, (2, 2), (), (), (4,))
@@ -111,8 +113,8 @@ def test_the_few_are_named_first_and_the_many_are_not_to_blame() -> None:
 
 @pytest.mark.parametrize(("count", "said"), [(2, "1, 1"), (16, "1, 1"), (17, "1, ... (17 in all)")])
 def test_long_lists_are_cut(count: int, said: str) -> None:
-    assert str(Fingerprint("scatter", parts=(1,) * count)).endswith(f"{said} elements)")
-    assert len(str(Fingerprint("scatter", parts=(1,) * count)).split(", ")) == count
+    assert described(Fingerprint("scatter", parts=(1,) * count)).endswith(f"{said} elements)")
+    assert len(described(Fingerprint("scatter", parts=(1,) * count)).split(", ")) == count
 
 
 def test_pairs_that_do_not_fit_are_named() -> None:

@@ -65,7 +65,8 @@ from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, acc
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
 from rankwise.collective.call import Algorithm, Call, Prepared
-from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree, counts, mismatch, same_call
+from rankwise.collective.comparing import agree, mismatch
+from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, counts, same_call
 
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts

@@ -89,7 +89,7 @@ def _said(call: dict[str, Any]) -> Fingerprint:
 
 def _words(call: dict[str, Any]) -> str:
     where = f" at {call['at']}" if call["at"] else ""
-    return f"{_said(call)}{where}, its collective number {call['sequence']}"
+    return f"{described(_said(call))}{where}, its collective number {call['sequence']}"
 
 
 def _who(camp: list[int], names: tuple[int, ...]) -> str:

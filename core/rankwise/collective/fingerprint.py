@@ -22,7 +22,7 @@ from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError
 
-__all__ = ["Fingerprint", "Members", "OrdersDifferError", "agree", "counts", "exchange", "mismatch", "same_call"]
+__all__ = ["Fingerprint", "Members", "OrdersDifferError", "counts", "exchange", "same_call"]
 
 _RECORD = struct.Struct("<QQQQQ")
 _MASK = (1 << 64) - 1
@@ -83,11 +83,6 @@ class Fingerprint:
     shape: tuple[int, ...] | None = None
     order: int = 0
 
-    def __str__(self) -> str:
-        from rankwise.collective.disagreement import described  # which most programs need not load
-
-        return described(self)
-
     def digest(self) -> int:
         """Return a hash of what must be the same on every rank."""
         # With parts, ranks may contribute different counts: either all know all parts, or each pair agrees for itself.
@@ -104,23 +99,6 @@ class Fingerprint:
         sent = sum(_pair(rank, peer, count) for peer, count in self.sent) & _MASK
         received = sum(_pair(peer, rank, count) for peer, count in self.received) & _MASK
         return sent, received
-
-
-def agree(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -> tuple[int, ...]:
-    """Compare this call with those of all other ranks, and return how many elements each of them contributes.
-
-    Steps: ceil(log2 p). Bytes: 40 (p - 1).
-
-    Raises:
-        CollectiveMismatchError: They are not the same call; every rank raises this, and nothing has moved. It
-            is an `OrdersDifferError` if they differ in the memory order alone.
-    """
-    if comm.size == 1:
-        return (mine.count,)
-    records = exchange(comm, mine.record(comm.rank, sequence), deadline)
-    if not same_call(records):
-        raise mismatch(comm, mine, sequence, deadline)
-    return counts(records)
 
 
 def same_call(records: Sequence[bytes]) -> bool:
@@ -140,13 +118,6 @@ def exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
     table[comm.rank] = np.frombuffer(record, np.uint8)
     derived.all_gather(comm, list(table), table[comm.rank], deadline, tag=FINGERPRINT_TAG)
     return [row.tobytes() for row in table]
-
-
-def mismatch(comm: Members, mine: Fingerprint, sequence: int, deadline: Deadline) -> CollectiveMismatchError:
-    """Exchange the calls in words, and return the error that all ranks are to raise; all must call this."""
-    from rankwise.collective.disagreement import explained  # which most programs need not load
-
-    return explained(comm, mine, sequence, deadline)
 
 
 def _pair(source: int, target: int, count: int) -> int:
