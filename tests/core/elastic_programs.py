@@ -186,6 +186,15 @@ def hold(*names: str) -> None:
     _until(Path("go").exists)
 
 
+def fail_in_the_first_life(size: str) -> None:
+    """Have rank 1 fail, and all end well when they have started again."""
+    _come(size, f"life-{LIFE}")
+    if LIFE == 0 and RANK == "1":
+        sys.exit(3)
+    if LIFE == 0:
+        _until(Path("go").exists)
+
+
 def hold_or_end_well() -> None:
     """Have rank 0 end well once there is a file `ended`, and the others stay until there is a file `go`."""
     Path(f"ready-{RANK}-{LIFE}").touch()
@@ -206,6 +215,31 @@ def await_the_node() -> None:
 
 
 # ---------------------------------------------------------------------- how they meet again
+
+
+def train_from_a_file(size: str) -> None:
+    """Take ten steps, of which rank 0 saves each; wait after five for a rank to be gone, if all are there."""
+    import numpy as np
+
+    import rankwise as dist
+
+    dist.init_process_group("gloo", timeout=PATIENCE_S)
+    saved, step = Path("saved"), np.zeros(1)
+    step[0] = int(saved.read_text(encoding="ascii")) if saved.exists() else 0
+    dist.broadcast(step, 0)
+    while step[0] < 10:
+        one = np.ones(1)
+        dist.all_reduce(one, op=dist.ReduceOp.AVG)
+        step += one
+        if RANK == "0":
+            Path("saving").write_text(str(int(step[0])), encoding="ascii")
+            os.replace("saving", saved)
+        if step[0] == 5 and dist.get_world_size() == int(size):
+            Path("halfway").touch()
+            while True:
+                dist.all_reduce(one)
+    print(int(step[0]), "steps,", dist.get_world_size(), "ranks")
+    dist.destroy_process_group()
 
 
 def train(steps: str, how: str) -> None:

@@ -9,10 +9,12 @@ from typing import TypeAlias
 
 from tests import warm
 from tests.command_line import Shell
+from tests.processes import wait_until
 
+from rankwise import TCPStore
 from rankwise_network import secret
 
-__all__ = ["Cluster", "End"]
+__all__ = ["Cluster", "End", "Nodes"]
 
 #: The exit code, and what was printed.
 End: TypeAlias = "tuple[int | None, str, str]"
@@ -48,6 +50,49 @@ class Cluster(Shell):
     def finish(self, *nodes: warm.Process) -> list[End]:
         ends = [node.communicate(timeout=self.timeout_s) for node in nodes]
         return [(node.returncode, out, err) for node, (out, err) in zip(nodes, ends, strict=True)]
+
+
+class Nodes(Cluster):
+    """Nodes that come and go.
+
+    Args:
+        folder: Where they work.
+        timeout_s: How long a test waits.
+        options: Of all launchers.
+    """
+
+    def __init__(self, folder: Path, timeout_s: float, *options: str) -> None:
+        super().__init__(folder, timeout_s)
+        self.options = options
+
+    def start_nodes(self, count: int, *words: str, nnodes: int | str = 3) -> list[warm.Process]:
+        """Start nodes with their numbers."""
+        return [self.come(node, *words, nnodes=nnodes) for node in range(count)]
+
+    def come(self, node: int | None, *words: str, nnodes: int | str = 3) -> warm.Process:
+        return self.begin(node, *self.options, *words, nnodes=nnodes)
+
+    def are_ready(self, *names: str) -> bool:
+        """Wait for ranks, as RANK-LIFE."""
+        return wait_until(lambda: all((self.folder / f"ready-{name}").exists() for name in names), self.timeout_s)
+
+    def hear(self, node: warm.Process, words: str) -> str:
+        """Return the first line of a launcher that has some words."""
+        assert node.stderr is not None
+        for line in node.stderr:
+            if words in line:
+                return str(line)
+        raise AssertionError(f"it has never said {words!r}")
+
+    def has(self, key: str) -> bool:
+        """Tell whether the store of the launchers has a key."""
+        known = secret.from_hex((self.folder / "secret").read_text())
+        with TCPStore("127.0.0.1", self.port + 1, timeout=self.timeout_s, secret=known) as store:
+            return store.check([key])
+
+    def go(self, *nodes: warm.Process) -> list[End]:
+        (self.folder / "go").touch()
+        return self.finish(*nodes)
 
 
 def _free_pair() -> int:

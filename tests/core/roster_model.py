@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rankwise_launch.config import UNNUMBERED
 from rankwise_launch.registrar import Card, Patience, Registrar
@@ -30,7 +30,8 @@ class Launcher:
     count: int = 1
     #: How much of the log it has read.
     read: int = 0
-    running: set[int] = field(default_factory=set)
+    #: The round whose ranks it has; -1 if it has none.
+    running: int = -1
 
 
 class Model:
@@ -39,10 +40,11 @@ class Model:
     Args:
         terms: What all launchers were told.
         size: How many ranks node 0 has.
+        make: Makes a launcher's roster.
     """
 
-    def __init__(self, terms: Terms, size: int = 2) -> None:
-        self.terms = terms
+    def __init__(self, terms: Terms, size: int = 2, make: Callable[[Terms], Roster] | None = None) -> None:
+        self.terms, self._roster_of = terms, make or Roster
         self.log: list[Entry] = []
         self.launchers: dict[str, Launcher] = {}
         self.first = self._make(FIRST, size)
@@ -102,7 +104,7 @@ class Model:
         draw.choice([*kinds, lambda draw: self.look(draw.choice([0.0, 0.5, 3.0]), draw.random() < 0.9)])(draw)
 
     def _make(self, name: str, size: int) -> Launcher:
-        self.launchers[name] = Launcher(name, size, Roster(self.terms))
+        self.launchers[name] = Launcher(name, size, self._roster_of(self.terms))
         return self.launchers[name]
 
     def _a_launcher_comes(self, draw: random.Random) -> None:

@@ -132,10 +132,6 @@ def test_every_other_option_of_torchrun_is_answered(capsys, name):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["--nnodes", "1:4", "--rdzv-endpoint", "a:1"],
-            "is told; add --elastic, or give one number, such as --nnodes 4",
-        ),
         (["--nnodes", "some"], "'some' is not a number of nodes, nor MIN:MAX"),
         (["--nnodes", "3:2", "--rdzv-endpoint", "a:1"], "--nnodes 3:2: the first number is the least, and at least 1"),
         (["--nnodes", "0:2", "--rdzv-endpoint", "a:1"], "--nnodes 0:2: the first number is the least, and at least 1"),

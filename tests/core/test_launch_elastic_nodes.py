@@ -9,14 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import warm
 from tests.core import elastic_programs as programs
 from tests.core.elastic_programs import ranks_of
-from tests.core.node_launchers import Cluster
+from tests.core.node_launchers import Nodes
 from tests.processes import alive, descendants, wait_until
-
-from rankwise import TCPStore
-from rankwise_network import secret
 
 TIMEOUT_S = 40
 #: How long nothing may be heard of a launcher, where a test waits for that.
@@ -28,36 +24,9 @@ PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "
 HOLD = ranks_of(programs.hold, *PLACE)
 
 
-class Nodes(Cluster):
-    """Nodes of an elastic job."""
-
-    def start_nodes(self, count: int, *words: str, nnodes: int | str = 3) -> list[warm.Process]:
-        """Start nodes with their numbers."""
-        return [self.come(node, *words, nnodes=nnodes) for node in range(count)]
-
-    def come(self, node: int | None, *words: str, nnodes: int | str = 3) -> warm.Process:
-        return self.begin(node, "--elastic", *words, nnodes=nnodes)
-
-    def are_ready(self, *names: str) -> bool:
-        """Wait for ranks, as RANK-LIFE."""
-        return wait_until(lambda: all((self.folder / f"ready-{name}").exists() for name in names), TIMEOUT_S)
-
-    def hear(self, node: warm.Process, words: str) -> str:
-        """Return the first line of a launcher that has some words."""
-        assert node.stderr is not None
-        for line in node.stderr:
-            if words in line:
-                return str(line)
-        raise AssertionError(f"it has never said {words!r}")
-
-    def go(self, *nodes: warm.Process) -> list[tuple[int | None, str, str]]:
-        (self.folder / "go").touch()
-        return self.finish(*nodes)
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path, TIMEOUT_S)
+    made = Nodes(tmp_path, TIMEOUT_S, "--elastic")
     yield made
     made.end()
 
@@ -222,17 +191,10 @@ def test_a_spare_node_waits_for_a_place(cluster: Nodes) -> None:
     nodes = cluster.start_nodes(2, *HOLD, nnodes="2:2")
     assert cluster.are_ready("0-0", "1-0")
     spare = cluster.come(None, *HOLD, nnodes="2:2")
-    assert wait_until(lambda: _has(cluster, "card/1"), TIMEOUT_S)
+    assert wait_until(lambda: cluster.has("card/1"), TIMEOUT_S)
     nodes[1].send_signal(signal.SIGKILL)
     assert cluster.are_ready("1-1")
     assert [code for code, _, _ in cluster.go(nodes[0], spare)] == [0, 0]
-
-
-def _has(cluster: Nodes, key: str) -> bool:
-    """Tell whether the store of the launchers has a key."""
-    known = secret.from_hex((cluster.folder / "secret").read_text())
-    with TCPStore("127.0.0.1", cluster.port + 1, timeout=TIMEOUT_S, secret=known) as store:
-        return store.check([key])
 
 
 def test_too_few_nodes_are_waited_for_and_end_at_last(cluster: Nodes) -> None:
@@ -265,11 +227,13 @@ def test_a_job_that_lacks_nodes_does_not_begin(cluster: Nodes) -> None:
     assert "only 1 node has joined at 127.0.0.1:" in err
 
 
-def test_a_launcher_that_dies_before_the_job_begins_may_be_started_again(impatient: Nodes) -> None:
+@pytest.mark.parametrize("is_elastic", [True, False])
+def test_a_launcher_that_dies_before_the_job_begins_may_be_started_again(impatient: Nodes, is_elastic: bool) -> None:
+    impatient.options = ("--elastic",) * is_elastic
     first, second = impatient.start_nodes(2, *HOLD, nnodes=3)
-    assert wait_until(lambda: _has(impatient, "log/1"), TIMEOUT_S)
+    assert wait_until(lambda: impatient.has("log/1"), TIMEOUT_S)
     second.send_signal(signal.SIGKILL)
-    assert wait_until(lambda: _has(impatient, "log/2"), TIMEOUT_S)  # which is that it is lost
+    assert wait_until(lambda: impatient.has("log/2"), TIMEOUT_S)  # which is that it is lost
     nodes = [first, *(impatient.come(None, *HOLD, nnodes=3) for _ in range(2))]
     assert impatient.are_ready("0-0", "1-0", "2-0")
     assert [code for code, _, _ in impatient.go(*nodes)] == [0, 0, 0]

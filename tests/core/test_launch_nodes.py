@@ -27,10 +27,10 @@ STARTED = ranks_of(programs.say, "started")
 #: A launcher of another version.
 ANOTHER_VERSION = """
 import sys
-import rankwise_launch.nodes
+import rankwise_launch.entrance
 from rankwise.cli import main
 
-rankwise_launch.nodes.__version__ = "9.9"
+rankwise_launch.entrance.__version__ = "9.9"
 sys.exit(main())
 """
 
@@ -69,8 +69,9 @@ def test_one_launcher_too_many_is_refused(cluster: Cluster) -> None:
     assert "there are 2 launchers already that meet at 127.0.0.1" in refused
 
 
-def test_the_ranks_of_all_nodes_meet_in_the_store_of_one_launcher(cluster: Cluster) -> None:
-    ranks = store_programs.ranks_of(store_programs.meet_on_nodes)
+@pytest.mark.parametrize("mode", [[], ["--elastic"]], ids=["all", "elastic"])
+def test_the_ranks_of_all_nodes_meet_in_the_store_of_one_launcher(cluster: Cluster, mode: list[str]) -> None:
+    ranks = [*mode, *store_programs.ranks_of(store_programs.meet_on_nodes)]
     ends = cluster.finish(cluster.begin(0, "-n", "1", *ranks), cluster.begin(1, "-n", "2", *ranks))
     assert [code for code, _, _ in ends] == [0, 0], ends
     first, *others = sorted("".join(out for _, out, _ in ends).splitlines())

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
 
-from rankwise import DistTimeoutError
+from rankwise import DistTimeoutError, HashStore
 from rankwise_launch import registrar, roster, words
 from rankwise_launch.config import ExitCode
 from rankwise_launch.elastic import ElasticAttempt
-from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.job_log import JobLog
 from rankwise_launch.roster import NodeJoined, NodeLost, Roster, Terms
 from rankwise_launch.tally import Tally
+from rankwise_launch.verdicts import Verdicts
 from rankwise_launch.words import BREAK_S, GONE, KILLED
 
 FIXED = Terms(3, 3, 2, 1)
@@ -222,11 +222,11 @@ def test_a_launcher_that_has_gone_is_soon_missed_unless_only_its_connection_has(
 
 
 def test_losses_are_told_of_before_more_is_handled() -> None:
-    log = JobLog(FIRST, Terms(3, 3))
+    log = JobLog(FIRST, Roster(Terms(3, 3)))
     for number, name in enumerate([FIRST, "a", "b"]):
         log.write("enrol", number, name, "host", 1)
     log.write("begin", 0)
-    verdicts = ElasticVerdicts(log, 0, lambda: None)
+    verdicts = Verdicts(log, 0, lambda: None)
     assert log.is_handled
     log.write("lost", "a", "it was killed")
     assert not log.is_handled
@@ -243,11 +243,11 @@ def test_losses_are_told_of_before_more_is_handled() -> None:
 @pytest.mark.parametrize("has_another", [False, True])
 def test_what_is_said_while_a_launcher_acts_on_news_wakes_it_again(has_another: bool) -> None:
     """Two nodes are lost, the second while the launcher tells of the first: it tells of both."""
-    log = JobLog(FIRST, Terms(3, 3))
+    log = JobLog(FIRST, Roster(Terms(3, 3)))
     for number, name in enumerate([FIRST, "a", "b"]):
         log.write("enrol", number, name, "host", 1)
     log.write("begin", 0)
-    verdicts = ElasticVerdicts(log, 0, lambda: None)
+    verdicts = Verdicts(log, 0, lambda: None)
     told: list[str] = []
 
     def say(text: str) -> None:
@@ -281,13 +281,26 @@ class LateStore:
 
 def test_an_outage_costs_no_entry_and_doubles_none() -> None:
     store: Any = LateStore()
-    first, second = (JobLog(name, Terms(2, 2, 9), store) for name in (FIRST, "a"))
+    first, second = (JobLog(name, Roster(Terms(2, 2, 9)), store) for name in (FIRST, "a"))
     first.write("enrol", 0, FIRST, "host", 1)
     first.write("enrol", 1, "a", "host", 1)
     first.write("begin", 0)
     assert [log.write("restart", 0) for log in (second, first, second, second)] == [True] * 4
     assert first.write("restart", 0)
     assert (first.roster.restarts, len(store.values)) == (5, 8)
+
+
+def test_entries_are_read_one_by_one_or_in_runs_and_applied_once() -> None:
+    with HashStore() as store:
+        writer, reader = (JobLog(name, Roster(Terms(2, 40)), store) for name in (FIRST, "a"))
+        for number in range(40):
+            writer.write("enrol", number, FIRST if number == 0 else str(number), "host", 1)
+        assert reader.read(1.0, 16)
+        assert reader.read(1.0)
+        assert len(reader.roster.members) == 17
+        reader.write("kill")  # which it may not do, and for which it reads all that stands before it
+        assert not reader.read(0.01, 16)
+        assert vars(reader.roster) == vars(writer.roster)
 
 
 def test_who_comes_late_has_ranks_beyond_all_others() -> None:

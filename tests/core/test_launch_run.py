@@ -162,7 +162,7 @@ def test_what_a_rank_leaves_running_is_ended_with_the_job(launcher: Launcher) ->
 def test_a_failed_job_is_started_again(launcher: Launcher) -> None:
     good = launcher.run("--max-restarts", "2", *ranks_of(programs.attempt, 1))
     assert (good.returncode, good.stdout) == (0, "[0]: attempt 0 of 2\n[0]: attempt 1 of 2\n")
-    assert "starting all ranks again (2 of 2 left)" in good.stderr
+    assert "starting all ranks again (1 of 2 restarts left)" in good.stderr
     bad = launcher.run("--max-restarts", "1", *ranks_of(programs.attempt, 9))
     assert (bad.returncode, bad.stdout.count("attempt")) == (3, 2)
 

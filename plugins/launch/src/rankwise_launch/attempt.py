@@ -20,7 +20,6 @@ from pathlib import Path
 from rankwise.launching import DebugLevel, get_debug_level
 from rankwise_launch.config import LaunchConfig
 from rankwise_launch.dead import Dead
-from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.environment import Layout, rank_environment
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
@@ -62,7 +61,7 @@ class Attempt:
         console: Console,
         guard: Guard,
         interrupts: Interrupts,
-        verdicts: Verdicts | ElasticVerdicts | None,
+        verdicts: Verdicts | None,
         log_dir: Path | None,
         preloaded: Preloaded | None = None,
         store: JobStore | None = None,
@@ -87,6 +86,8 @@ class Attempt:
         self._unwritten: set[int] = set()
         self._interrupted: int | None = None
         self._elsewhere: Verdict | None = None
+        #: The signal by which this node leaves the job, which goes on.
+        self._leaving = ""
 
     def run(self, secret_fd: int) -> Outcome:
         """Run all ranks to their end; nothing that they have started is left when this returns.
@@ -109,6 +110,8 @@ class Attempt:
         return self._outcome()
 
     def _outcome(self) -> Outcome:
+        if self._elsewhere is None and self._verdicts is not None:
+            self._elsewhere = self._verdicts.current  # which may be news
         return Outcome(culprit(self._workers), self._elsewhere, self._interrupted, self._workers)
 
     # ------------------------------------------------------------------ starting
@@ -230,9 +233,16 @@ class Attempt:
             self._on_failure(worker)
 
     def _on_success(self, worker: Worker) -> None:
+        if self._interrupted is None:  # else it has only done as it was told
+            self._note_success(worker)
         if not self._one_is_done and not self._all_ended():
-            self._one_is_done = True
             self._after(_REMARK_S, self._remark)
+        self._one_is_done = True
+
+    def _note_success(self, worker: Worker) -> None:
+        """Say that a rank has ended well: the first of this node, as no more nodes are needed then."""
+        if self._verdicts is not None and not self._one_is_done:
+            self._verdicts.finish(worker.rank)
 
     def _on_failure(self, worker: Worker) -> None:
         """End the others."""
@@ -285,12 +295,24 @@ class Attempt:
         self._pass_on(number)
 
     def _tell_of_signal(self, number: int, name: str) -> None:
-        self._console.say(f"rankwise: {name}: stopping all ranks (once more kills them at once)")
+        once_more = "(once more kills them at once)"
+        if self._config.is_flexible and self._config.node_rank != 0 and number != signal.SIGINT:
+            self._leaving = name
+            text = f"stopping the ranks of this node, without which the job goes on {once_more}"
+            self._console.say(f"rankwise: {name}: {text}")
+            self._leave()
+            return
+        self._console.say(f"rankwise: {name}: stopping all ranks {once_more}")
         if self._verdicts is not None:
             self._verdicts.stopped(number, name)
 
-    def _kill_elsewhere(self) -> None:
+    def _leave(self) -> None:
+        """Have all ranks of the other nodes start again without those of this one."""
         if self._verdicts is not None:
+            self._verdicts.leave(self._leaving)
+
+    def _kill_elsewhere(self) -> None:
+        if self._verdicts is not None and not self._leaving:
             self._verdicts.kill()
 
     def _hand_on(self, number: int) -> None:
@@ -335,8 +357,8 @@ class Attempt:
         if self._elsewhere is None or self._elsewhere.success:
             return
         self._start_no_more()
-        if self._elsewhere.signal:
-            self._pass_on(self._elsewhere.signal)
+        if self._elsewhere.signal or self._elsewhere.is_planned:
+            self._pass_on(self._elsewhere.signal or signal.SIGTERM)
         else:
             self._after(self._last_words_s(self._elsewhere.exit_code), self._stop_survivors)
 
@@ -367,7 +389,7 @@ class Attempt:
 
     def _tell_of_failure(self) -> None:
         first = culprit(self._workers)
-        if self._verdicts is not None and first is not None:
+        if self._verdicts is not None and first is not None and not self._leaving:
             self._verdicts.failed(exit_code(first, self._workers), summary(first, self._workers))
         self._failure_told = True
 

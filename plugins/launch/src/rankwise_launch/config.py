@@ -51,13 +51,13 @@ class LaunchConfig:
     Attributes:
         command: The script, module or program, and its arguments.
         nproc_per_node: How many ranks run on this node.
-        nnodes: Number of nodes; of an elastic job the largest.
+        nnodes: Number of nodes; the largest, if they may come and go.
         node_rank: Which of them this is; `UNNUMBERED` if the launchers are to agree on that.
         master_addr: The address of node 0, which all nodes can reach.
         master_port: The port at which the ranks meet; None picks a free one, on a single node.
         max_restarts: How often all ranks are started again after a failure; if elastic, how often any one is.
         elastic: A rank that fails does not end the others, and is started again by itself.
-        least_nodes: With how many nodes an elastic job may begin and goes on; None for all.
+        least_nodes: With how many nodes the job may begin and goes on; None for all.
         min_ranks: How many ranks of an elastic job must end well; None for those of as many nodes as it may begin with.
         log_dir: Where the log files go; None makes a temporary folder if there is anything to log.
         tee: Which streams are written to log files as well as to the console.
@@ -109,6 +109,11 @@ class LaunchConfig:
         return self.nnodes if self.least_nodes is None else self.least_nodes
 
     @property
+    def is_flexible(self) -> bool:
+        """Whether nodes may be lost, and come, as the job goes on without a signal to all."""
+        return self.elastic or self.min_nodes < self.nnodes
+
+    @property
     def master_port_of_nodes(self) -> int:
         """Where the launchers of several nodes meet: next to where the ranks do."""
         assert self.master_port is not None
@@ -139,11 +144,6 @@ class LaunchConfig:
             (
                 not 1 <= self.min_nodes <= max(self.nnodes, 1),
                 f"--nnodes {nodes}: the first number is the least, and at least 1",
-            ),
-            (
-                self.min_nodes < self.nnodes and not self.elastic,
-                f"--nnodes {nodes} is for --elastic: otherwise a job has as many nodes from its beginning to its end "
-                f"as it is told; add --elastic, or give one number, such as --nnodes {self.nnodes}",
             ),
             (least < 1, f"--min-ranks must be at least 1, not {least}"),
             (least > 1 and not self.elastic, "--min-ranks is for --elastic; otherwise a job needs all ranks"),
@@ -248,7 +248,7 @@ class LaunchError(DistError):
         exit_code: What the launcher's process ends with.
     """
 
-    def __init__(self, exit_code: ExitCode, message: str) -> None:
+    def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(exit_code, message)
         self.exit_code = exit_code
         self.message = message

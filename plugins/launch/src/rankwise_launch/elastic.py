@@ -17,7 +17,6 @@ from typing import Any
 from rankwise_launch.attempt import Attempt
 from rankwise_launch.config import LaunchConfig, LaunchError
 from rankwise_launch.dead import EVERY, Dead
-from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.environment import Layout
 from rankwise_launch.failures import Death, OutOfMemoryWatch
 from rankwise_launch.outcome import Outcome
@@ -75,15 +74,16 @@ class ElasticAttempt(Attempt):
         self._quick: Counter[int] = Counter()
         self._deaths: list[Death] = []
         self._memory = OutOfMemoryWatch()
-        #: The signal by which this node leaves the job, which goes on.
-        self._leaving = ""
 
     def run(self, secret_fd: int) -> Outcome:
         """Run all ranks to their end, or until this node leaves."""
         outcome = super().run(secret_fd)
-        if self._leaving and isinstance(self._verdicts, ElasticVerdicts):
-            self._verdicts.leave(self._leaving)
+        if self._leaving:
+            super()._leave()
         return outcome
+
+    def _leave(self) -> None:
+        """Wait with that until all ranks have ended: others may have their numbers then."""
 
     def _outcome(self) -> Outcome:
         outcome = super()._outcome()
@@ -98,10 +98,8 @@ class ElasticAttempt(Attempt):
 
     # ------------------------------------------------------------------ what happens
 
-    def _on_success(self, worker: Worker) -> None:
-        if self._interrupted is None:  # else it has only done as it was told
-            self._tally.finish(worker.rank)
-        super()._on_success(worker)
+    def _note_success(self, worker: Worker) -> None:
+        self._tally.finish(worker.rank)
 
     def _on_failure(self, worker: Worker) -> None:
         if self._interrupted is not None or self._elsewhere is not None:
@@ -214,8 +212,7 @@ class ElasticAttempt(Attempt):
 
     def _on_verdict(self) -> None:
         verdicts = self._verdicts
-        if not isinstance(verdicts, ElasticVerdicts):
-            return
+        assert verdicts is not None
         for news in verdicts.take_news():
             if news.number != verdicts.node_rank:
                 self._on_news(news)
@@ -242,22 +239,6 @@ class ElasticAttempt(Attempt):
             for rank in news.ranks:
                 cause = f"its node {news.number} is lost: {news.text}"
                 self._store.tell_of_death(Dead(rank, cause, EVERY, self._tally.world_size))
-
-    def _tell_of_signal(self, number: int, name: str) -> None:
-        if isinstance(self._verdicts, ElasticVerdicts) and self._verdicts.node_rank != 0 and number != signal.SIGINT:
-            self._leaving = name
-            text = "stopping the ranks of this node, without which the job goes on"
-            self._console.say(f"rankwise: {name}: {text} (once more kills them at once)")
-        else:
-            super()._tell_of_signal(number, name)
-
-    def _kill_elsewhere(self) -> None:
-        if not self._leaving:
-            super()._kill_elsewhere()
-
-    def _tell_of_failure(self) -> None:
-        if not self._leaving:
-            super()._tell_of_failure()
 
     # ------------------------------------------------------------------ what is told
 

@@ -23,6 +23,7 @@ class Layout:
         run_id: The name of the run.
         store_port: Where the launcher of node 0 serves a store for them; 0 if it does not.
         nodes: Number of nodes.
+        node: Which of them this is.
     """
 
     first_rank: int
@@ -33,6 +34,7 @@ class Layout:
     run_id: str
     store_port: int = 0
     nodes: int = 1
+    node: int = 0
 
 
 def rank_environment(config: LaunchConfig, layout: Layout, local_rank: int, secret_fd: int) -> dict[str, str]:
@@ -68,7 +70,7 @@ def _place(config: LaunchConfig, layout: Layout, local_rank: int) -> dict[str, s
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": str(config.nproc_per_node),
-        "GROUP_RANK": str(config.node_rank),
+        "GROUP_RANK": str(layout.node),
         "GROUP_WORLD_SIZE": str(layout.nodes),
         "ROLE_RANK": rank,
         "ROLE_NAME": config.role,

@@ -1,4 +1,4 @@
-"""The log of an elastic job, in the store of its launchers; or in this process, if the job has one node.
+"""The log of a job, in the store of its launchers; or in this process, if the job has one node.
 
 Entry number n is the key `log/n`, which the first that writes it has. Who finds another's entry there applies that, and
 tries the next number: so each entry is applied by all launchers, once and in the same order.
@@ -32,20 +32,19 @@ class JobLog:
 
     Args:
         launcher: What tells this launcher from all others.
-        terms: What all launchers were told.
+        roster: Of a job that has no entries yet.
         store: Where the launchers meet; None if there is one only.
 
     Attributes:
         launcher: As above.
-        roster: To be read within `changed`, or where nobody else writes.
+        roster: As above; to be read within `changed`, or where nobody else writes.
         changed: Is notified of each entry.
         listener: Is called at each entry.
         is_handled: Whether what was taken of the news has been acted upon.
     """
 
-    def __init__(self, launcher: str, terms: Terms, store: TCPStore | None = None) -> None:
-        self.launcher, self._store = launcher, store
-        self.roster = Roster(terms)
+    def __init__(self, launcher: str, roster: Roster, store: TCPStore | None = None) -> None:
+        self.launcher, self.roster, self._store = launcher, roster, store
         self.changed = threading.Condition(threading.RLock())
         self.listener: Callable[[], None] | None = None
         self.is_handled = True
@@ -54,7 +53,7 @@ class JobLog:
     @classmethod
     def of_one_node(cls, size: int, terms: Terms) -> JobLog:
         """Return the log of a job that has one node."""
-        log = cls("here", terms)
+        log = cls("here", Roster(terms))
         log.write("enrol", 0, "here", "", size)
         log.write("begin", 0)
         return log
@@ -78,19 +77,20 @@ class JobLog:
             with suppress(DistTimeoutError):
                 return self._store.compare_set(f"log/{self._next}", b"", entry)
 
-    def read(self, wait_s: float = _LOOK_S) -> bool:
-        """Wait for the next entry, of any launcher; return whether there was one.
+    def read(self, wait_s: float = _LOOK_S, count: int = 1) -> bool:
+        """Wait for the next entries, of any launcher; return whether there were so many.
 
         Raises:
             DistError: The store is gone, or out of reach.
         """
         assert self._store is not None
-        number = self._next
+        numbers = range(self._next, self._next + count)
         with suppress(DistTimeoutError):
-            found = self._store.get(f"log/{number}", wait_s)
+            found = self._store.multi_get([f"log/{number}" for number in numbers], wait_s)
             with self.changed:
-                if number == self._next:
-                    self._apply(json.loads(found))
+                for number, entry in zip(numbers, found, strict=True):
+                    if number == self._next:  # else this launcher has seen it as it wrote one of its own
+                        self._apply(json.loads(entry))
             return True
         return False
 

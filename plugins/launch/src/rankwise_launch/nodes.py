@@ -1,289 +1,375 @@
-"""How the launchers of several nodes find each other.
+"""The launchers of several nodes: they come, go and come back while the job runs.
 
-They meet in a store of their own, next to the port at which the ranks meet.
+Node 0 serves the store in which they meet. There each launcher says again and again that it is there, and all write one
+log (`job_log.py`). Node 0 reads the words and writes who is in and who is lost (`registrar.py`); every launcher follows
+the log.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shlex
 import socket
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
+from time import monotonic, sleep
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from rankwise.backends import start_thread
 from rankwise.errors import DistError, DistTimeoutError
-from rankwise.launching import Deadline, __version__
-from rankwise_launch.config import UNNUMBERED, ExitCode, LaunchConfig, LaunchError
+from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
+from rankwise_launch.entrance import CLAIM, STORE_OF_RANKS, claim_of, difference, enter, place_of
+from rankwise_launch.environment import Layout
+from rankwise_launch.job_log import JobLog
 from rankwise_launch.last_word import command
-from rankwise_launch.presence import Loss, Presence, silence_s
+from rankwise_launch.registrar import Card, Patience, Registrar
+from rankwise_launch.roster import Member, NodeLost, Roster, Terms
+from rankwise_launch.rounds import Rounds
+from rankwise_launch.tally import Tally
 from rankwise_launch.verdicts import Verdicts
-from rankwise_launch.words import Voice, word_of
+from rankwise_launch.words import KILLED, LEFT, Loss, Voice, Watch, word_of
+from rankwise_network import outage
 
-if TYPE_CHECKING:
-    from rankwise_launch.elastic_verdicts import ElasticVerdicts
-    from rankwise_stores import TCPStore
+__all__ = ["Nodes", "terms_of"]
 
-__all__ = ["Nodes", "Place", "difference", "two_launchers"]
+#: How long node 0 may take to answer.
+_ANSWER_S = 5.0
+#: How often each launcher says that it is there, but not more of them than so many a second; and how often at least in
+#: the time that it may be silent.
+_EVERY_S, _NODES_A_SECOND, _WORDS = 0.5, 500, 5
+#: How many intervals a look may count for: one that took longer was suspended itself, and says nothing of the others.
+_LATE = 2
+#: How long none may be silent, and what sets that.
+_SILENCE_S, _LIMIT = 5.0, "RANKWISE_HEARTBEAT_LIMIT_S"
+#: How long the launcher that serves the store waits for the others to have read the last entry, and how often it looks.
+_FAREWELL_S, _GLANCE_S = 3.0, 0.02
+#: How many entries are read at once while nodes come, and how many times all launchers together look for them.
+_RUN, _READS_A_SECOND = 16, 2000
+#: How much longer than node 0 a launcher waits, which says what was missing.
+_LEEWAY_S = 5.0
+#: Where a launcher says that it was started otherwise than node 0.
+_DIFFERENCE = "difference"
 
-#: How long the launcher that serves the store waits for the others to have read the last verdict.
-_FAREWELL_S = 3.0
-#: How long to look who has the port.
-_WHO_S = 3.0
-#: How often whoever waits looks whether the others are there; and how long node 0 may take to answer.
-_LOOK_S, _ANSWER_S = 0.5, 5.0
 
-_T = TypeVar("_T")
-
-
-class Place(NamedTuple):
-    """Where the ranks of a node are in the job.
-
-    Attributes:
-        first_rank: The rank of its local rank 0.
-        world_size: How many ranks the job has.
-        store_port: Where node 0 serves their store.
-        nodes: How many nodes the job has.
-    """
-
-    first_rank: int
-    world_size: int
-    store_port: int
-    nodes: int
+def terms_of(config: LaunchConfig) -> Terms:
+    """Return what all launchers of a job were told."""
+    return Terms(config.min_nodes, config.nnodes, config.max_restarts, config.min_ranks)
 
 
 class Nodes:
     """This launcher's connection to those of the other nodes."""
 
     def __init__(self, config: LaunchConfig) -> None:
-        from rankwise_stores import TCPStore  # which a job of one node has no need of
-
-        self._config = config
-        self._silence_s = silence_s()
-        self._presence: Presence | None = None
-        self._hosts: list[str] = []
-        self._where = f"{config.master_addr}:{config.master_port_of_nodes}"
-        self._open = partial(TCPStore, config.master_addr, config.master_port_of_nodes, timeout=config.join_timeout_s)
-        try:
-            if config.node_rank == UNNUMBERED:
-                self.store, number = self._take_a_number()
-                self._config = replace(config, node_rank=number)
-            else:
-                self.store = self._open(is_master=config.node_rank == 0)
-        except LaunchError:
-            raise
-        except DistTimeoutError as error:
-            raise LaunchError(
-                ExitCode.NODE_MISSING,
-                f"the launcher of node 0 has not answered at {self._where} within {config.join_timeout_s:g} s; is it "
-                f"running there, with the same job secret, and is the port open?",
-            ) from error
-        except (DistError, OSError, ValueError) as error:
-            if config.node_rank == 0 and (owner := self._other_node_0()):
-                raise LaunchError(ExitCode.USAGE, two_launchers(owner, 0)) from error
-            code = ExitCode.PORT_IN_USE if config.node_rank == 0 else ExitCode.NODE_MISSING
-            raise LaunchError(code, f"the launchers cannot meet at {self._where}: {error}") from error
-        self.store.set_timeout(min(_ANSWER_S, self._silence_s))
+        self._id = os.urandom(8).hex()
+        #: What has become of node 0, once it is gone.
+        self._loss: Loss | None = None
+        self._closing = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._where, self._silence_s = place_of(config), _silence_s()
+        self._store, number = enter(config)
+        self._store.set_timeout(min(_ANSWER_S, self._silence_s))
+        self._config = replace(config, node_rank=number)
+        self._every_s = max(min(_EVERY_S, self._silence_s / _WORDS), config.nnodes / _NODES_A_SECOND)
+        self._silence_s = max(self._silence_s, _WORDS * self._every_s)
+        roster = (Roster if config.elastic else Rounds)(terms_of(config))
+        self._log = JobLog(self._id, roster, self._store)
+        #: What node 0 decides, on node 0.
+        self._registrar: Registrar | None = None
+        #: Whether this launcher has seen a round begin.
+        self._has_joined = False
+        if number != 0:
+            try:
+                self._enrol()
+            except BaseException:
+                self._leave()
+                raise
 
     @property
     def config(self) -> LaunchConfig:
         """The configuration, in which this node has its number."""
         return self._config
 
-    def _take_a_number(self) -> tuple[TCPStore, int]:
-        """Open the store as node 0, if the address is this machine's and nobody is there; else take the next number."""
-        with contextlib.suppress(DistError, OSError, ValueError):
-            return self._open(is_master=True), 0
-        store = self._open()
-        number = store.add("numbers", 1)
-        if number >= self._config.nnodes:
-            store.close()
-            raise LaunchError(
-                ExitCode.USAGE,
-                f"there are {self._config.nnodes} launchers already that meet at {self._where}, as --nnodes says",
-            )
-        return store, number
-
-    def _other_node_0(self) -> str:
-        """Return the host of the launcher that is node 0 already, "" if what has the port is something else."""
-        from rankwise_stores import TCPStore
-
-        try:
-            with TCPStore(self._config.master_addr, self._config.master_port_of_nodes, timeout=_WHO_S) as store:
-                return str(json.loads(store.get(self._keys(0)[0]))["host"])
-        except (DistError, OSError, ValueError, LookupError, TypeError):
-            return ""
-
     def __enter__(self) -> Nodes:
         return self
+
+    # ------------------------------------------------------------------ coming
+
+    def _enrol(self) -> None:
+        """Be given a number by node 0, in a job that may be running.
+
+        Raises:
+            LaunchError: Node 0 refuses this launcher, or is gone.
+        """
+        config = self._config
+        try:
+            self._compare()
+            Voice(self._store, self._id).say()
+            self._start(self._speak, "rankwise presence")
+            self._start(self._follow, "rankwise log")
+            card = Card(self._id, socket.gethostname(), config.nproc_per_node, config.node_rank)
+            number, mine = 0, json.dumps(card).encode()
+            while self._store.compare_set(_card(number), b"", mine) != mine:
+                number += 1
+        except LaunchError:
+            raise
+        except DistError as error:
+            raise self._gone(error) from error
+        until = monotonic() + config.join_timeout_s + _LEEWAY_S
+        found: Member | LaunchError | None = self._log.wait_for(self._answer, until, self._lost)
+        if found is None:
+            raise self._no_place(self._loss or Loss(0, "its launcher does not answer"))
+        if isinstance(found, LaunchError):
+            raise found
+        self._config = replace(config, node_rank=found.number)
+
+    def _answer(self, roster: Roster) -> Member | LaunchError | None:
+        refused = roster.refused.get(self._id)
+        if refused is not None:
+            return LaunchError(*refused)
+        return roster.of(self._id) or _failure(roster)
+
+    def _compare(self) -> None:
+        """See that node 0 was started as this launcher; else have all end, if they have not begun."""
+        claim = self._store.get(CLAIM, self._config.join_timeout_s)
+        if text := difference([claim, claim_of(self._config)]):
+            self._store.set(_DIFFERENCE, text)
+            raise LaunchError(ExitCode.USAGE, text)
+
+    def join(self, layout: Layout) -> Layout:
+        """Wait until all ranks are started, perhaps again; return where those of this node are.
+
+        Args:
+            layout: Where they would be without other nodes, and where this node serves the store of the ranks.
+
+        Raises:
+            LaunchError: It cannot begin.
+        """
+        if self._config.node_rank == 0:
+            self._serve(layout.store_port)
+        found: Layout | LaunchError | None = None
+        while found is None and not self._has_no_place():
+            if self._log.roster.awaits(self._id):  # perhaps again: a round may end before this launcher sees it begin
+                self._log.write("ready_again")
+            found = self._log.wait_for(partial(self._place, layout), inf, self._is_awaited)
+        if found is None:
+            gone = "the others have given it up, and go on without it"
+            raise self._no_place(self._loss or Loss(self._config.node_rank, gone))
+        if isinstance(found, LaunchError):
+            raise found
+        if self._config.node_rank != 0 and not self._has_joined:
+            self._log.take_news()  # of what was before
+        self._has_joined = True
+        return found
+
+    def _place(self, layout: Layout, roster: Roster) -> Layout | LaunchError | None:
+        member = roster.of(self._id)
+        if member is None or member.is_lost or not roster.has_begun:
+            return _failure(roster)
+        return replace(
+            layout,
+            first_rank=member.first_rank,
+            world_size=roster.world_size,
+            attempt=roster.round,
+            store_port=roster.store_port,
+            nodes=roster.node_count,
+            node=roster.place_of(member),
+        )
+
+    def _has_no_place(self) -> bool:
+        member = self._log.roster.of(self._id)
+        return self._loss is not None or member is None or member.is_lost
+
+    def _is_awaited(self) -> bool:
+        return self._has_no_place() or self._log.roster.awaits(self._id)
+
+    def _gone(self, error: DistError) -> LaunchError:
+        return self._no_place(Loss(0, f"its launcher is gone: {error}"))
+
+    def _no_place(self, lost: Loss) -> LaunchError:
+        return LaunchError(ExitCode.NODE_LOST, f"node {lost.node_rank} is lost: {lost.text} ({self._where})")
+
+    # ------------------------------------------------------------------ what threads do
+
+    def _start(self, function: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=function, name=name, daemon=True)
+        self._threads.append(thread)
+        start_thread(thread)
+
+    def _speak(self) -> None:
+        """Say that this launcher is there, and notice that node 0 does not answer."""
+        voice, node_0, looked_at = Voice(self._store.view(self._every_s), self._id), Watch(), monotonic()
+        while not self._closing.wait(self._every_s):
+            try:
+                word = voice.reply()
+            except (DistError, OSError) as error:
+                self._lose_0(f"its launcher is gone: {error}")
+                return
+            now = monotonic()
+            if text := node_0.why_gone(word, min(now - looked_at, _LATE * self._every_s), self._silence_s):
+                self._lose_0(text)
+                return
+            looked_at = now
+
+    def _follow(self) -> None:
+        """Read what others write into the log."""
+        while not self._closing.is_set():
+            try:
+                if not (self._is_crowded() and self._log.read(_GLANCE_S, _RUN)):
+                    self._log.read()
+            except (DistError, OSError) as error:
+                self._lose_0(f"its launcher is gone: {error}")
+                return
+
+    def _is_crowded(self) -> bool:
+        """Tell whether many nodes are about to come, so that node 0 would be asked for each by each of the others."""
+        if self._log.roster.round >= 0 or self._config.nnodes < _RUN:
+            return False
+        self._closing.wait(self._config.nnodes / _READS_A_SECOND)
+        return True
+
+    def _lose_0(self, text: str) -> None:
+        """Without node 0 nobody can decide anything: have this launcher's part of the job end."""
+        if not self._closing.is_set():
+            self._loss = self._loss or Loss(0, text)
+            self._store.close()  # so that nothing waits for an answer
+            self._log.wake()
+
+    # ------------------------------------------------------------------ node 0
+
+    def _serve(self, store_port: int) -> None:
+        """Have the ranks meet in this store from now on; take in other launchers."""
+        with suppress(DistError):  # which only those ask for that look at a running job
+            self._store.set(STORE_OF_RANKS, str(store_port))
+        if self._registrar is None:
+            self._registrar = self._open_register(store_port)
+        self._registrar.store_port = store_port
+
+    def _open_register(self, store_port: int) -> Registrar:
+        """Begin to take in other launchers."""
+        config = self._config
+        self._store.set(CLAIM, claim_of(config))
+        self._log.write("enrol", 0, self._id, socket.gethostname(), config.nproc_per_node)
+        patience = Patience(self._silence_s, config.join_timeout_s, config.last_call_s)
+        registrar = Registrar(self._log.roster, self._id, patience, self._where, store_port)
+        self._start(lambda: self._register(registrar), "rankwise registrar")
+        self._start(self._follow, "rankwise log")
+        return registrar
+
+    def _register(self, registrar: Registrar) -> None:
+        """Hear who comes and who is there, and write what follows from that."""
+        came, looked_at = 0, monotonic()
+        while not self._closing.is_set():
+            try:
+                came += self._hear_of_newcomer(registrar, came)
+                now = monotonic()
+                self._look(registrar, min(now - looked_at, _LATE * self._every_s))
+                looked_at = now
+            except (DistError, OSError):  # this launcher closes its own store, or is too busy to answer itself
+                self._closing.wait(self._every_s)
+
+    def _hear_of_newcomer(self, registrar: Registrar, number: int) -> bool:
+        """Wait a little for the next card; return whether there was one."""
+        with suppress(DistTimeoutError):
+            registrar.come(Card(*json.loads(self._store.get(_card(number), self._every_s))))
+            return True
+        return False
+
+    def _look(self, registrar: Registrar, passed_s: float) -> None:
+        if self._log.roster.round < 0 and self._store.check([_DIFFERENCE]):
+            registrar.difference = self._store.get(_DIFFERENCE).decode()
+        launchers = registrar.watched()
+        said = self._store.multi_get([word_of(launcher) for launcher in launchers]) if launchers else []
+        words = dict(zip(launchers, said, strict=True))
+        for kind, _, *rest in registrar.look(words, passed_s, self._log.is_handled):
+            self._log.write(kind, *rest)
+
+    # ------------------------------------------------------------------ going
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A store that is not there any more needs no farewell, and nobody waits for one after Ctrl-C.
-        with contextlib.suppress(DistError, OSError):
-            if self._presence is not None:
-                self._presence.leave()
-                if self._config.node_rank == 0 and (error is None or isinstance(error, Exception)):
-                    self._presence.await_others(_FAREWELL_S)
-        self.store.close()
+        # Nobody waits for a farewell after Ctrl-C.
+        if self._config.node_rank == 0 and (error is None or isinstance(error, Exception)):
+            with suppress(DistError, OSError):
+                self._await_others()
+        self._leave()
 
-    def join(self, attempt: int, store_port: int) -> Place:
-        """Wait for all launchers; return where the ranks of this node are. Node 0 says where it serves their store.
+    def _leave(self) -> None:
+        """Say that this launcher comes to its end."""
+        self._closing.set()
+        with suppress(DistError, OSError):
+            if self._config.node_rank != 0 and self._loss is None:
+                self._store.set(word_of(self._id), LEFT)
+        self._store.close()
+        for thread in self._threads:
+            thread.join()
 
-        Raises:
-            LaunchError: Some did not come in time or are gone, have been started differently, or two claim to be the
-                same node.
-        """
-        try:
-            self._claim(attempt, store_port)
-            code, text = self._assemble(attempt)
-            if text:
-                raise LaunchError(ExitCode(code), text)
-            nodes = [json.loads(claim) for claim in self.store.multi_get(self._keys(attempt))]
-        except LaunchError:
-            raise
-        except DistError as error:
-            lost = self._lost() or Loss(0, f"its launcher is gone: {error}")
-            raise LaunchError(ExitCode.NODE_LOST, self._tell(lost)) from error
-        self._hosts = [str(node["host"]) for node in nodes]
-        sizes = [int(node["nproc"]) for node in nodes]
-        return Place(sum(sizes[: self._config.node_rank]), sum(sizes), int(nodes[0]["store"]), len(sizes))
+    def _await_others(self) -> None:
+        """On node 0, wait until all others have read how the job ends, and left."""
+        end = monotonic() + _FAREWELL_S
+        while monotonic() < end:
+            with self._log.changed:
+                others = [each.launcher for each in self._log.roster.living() if each.launcher != self._id]
+            words = self._store.multi_get([word_of(launcher) for launcher in others]) if others else []
+            if all(word in (LEFT, KILLED) for word in words):
+                return
+            sleep(_GLANCE_S)
 
-    def _keys(self, attempt: int) -> list[str]:
-        return [f"{attempt}/node/{node}" for node in range(self._config.nnodes)]
-
-    def _claim(self, attempt: int, store_port: int) -> None:
-        """Take this node's place, and say from then on that it is there.
-
-        Raises:
-            LaunchError: Another launcher has the place.
-        """
-        config, key = self._config, self._keys(attempt)[self._config.node_rank]
-        mine = {**self._claim_of(), "store": store_port}
-        if self._presence is None and config.node_rank != 0:
-            Voice(self.store, config.node_rank).say()  # before others can see it here: it may be gone just then
-        found = json.loads(self.store.compare_set(key, b"", json.dumps(mine).encode()))
-        if found != mine:
-            raise LaunchError(ExitCode.USAGE, two_launchers(str(found["host"]), config.node_rank))
-        if self._presence is None:
-            self._presence = Presence(self.store, config.node_rank, config.nnodes, self._silence_s)
-
-    def _claim_of(self) -> dict[str, Any]:
-        """Return what this launcher says of itself."""
-        config = self._config
-        mine = {"node": config.node_rank, "host": socket.gethostname(), "pid": os.getpid(), "terms": _terms(config)}
-        return {**mine, "nproc": config.nproc_per_node}
-
-    def _assemble(self, attempt: int) -> tuple[int, str]:
-        """Wait until all nodes are there; return the exit code and the reason if they cannot begin.
-
-        Node 0 decides for all, unless another node has found before that it was started differently.
-        """
-        keys, joined = self._keys(attempt), f"{attempt}/joined"
-        if self._config.node_rank == 0:
-            self._decide(joined, *self._gather(keys, joined))
-        else:
-            both = [keys[0], keys[self._config.node_rank]]
-            claims = self._await(lambda wait_s: self.store.multi_get(both, wait_s), _ANSWER_S)
-            if text := difference(claims or []):
-                self._decide(joined, ExitCode.USAGE, text)
-        patience_s = self._config.join_timeout_s + _FAREWELL_S
-        answer = self._await(lambda wait_s: self.store.get(joined, wait_s), patience_s)
-        if answer is None:
-            return ExitCode.NODE_LOST, self._tell(self._lost() or Loss(0, "its launcher does not say who has joined"))
-        code, text = json.loads(answer)
-        return int(code), str(text)
-
-    def _decide(self, joined: str, code: int, text: str) -> None:
-        self.store.compare_set(joined, b"", json.dumps([int(code), text]).encode())
-
-    def _gather(self, keys: list[str], joined: str) -> tuple[int, str]:
-        """On node 0, wait for all claims; return the exit code and the reason if they cannot begin."""
-
-        def claims(wait_s: float) -> list[bytes]:
-            try:
-                return self.store.multi_get(keys, wait_s)
-            except DistTimeoutError:
-                if self.store.check([joined]):
-                    return []  # another node has decided
-                raise
-
-        found = self._await(claims, self._config.join_timeout_s)
-        if found is not None:
-            assert self._presence is not None
-            self._presence.complete = bool(found)
-            return ExitCode.USAGE, difference(found)
-        lost = self._lost()
-        return (ExitCode.NODE_LOST, self._tell(lost)) if lost else (ExitCode.NODE_MISSING, self._missing(keys))
-
-    def _await(self, step: Callable[[float], _T], timeout_s: float) -> _T | None:
-        """Return what a wait of the store does; None when the time is up, or a launcher is gone that it may be for."""
-        deadline = Deadline(timeout_s)
-        while True:
-            try:
-                return step(min(_LOOK_S, deadline.remaining()))
-            except DistTimeoutError:
-                if deadline.expired() or self._lost() is not None:
-                    return None
+    # ------------------------------------------------------------------ what an attempt needs
 
     def _lost(self) -> Loss | None:
-        return self._presence.lost if self._presence is not None else None
+        return self._loss
 
-    def _tell(self, lost: Loss) -> str:
-        return f"node {lost.node_rank} is lost: {lost.text} ({self._where})"
-
-    def verdicts(self, attempt: int) -> Verdicts | ElasticVerdicts:
+    def verdicts(self) -> Verdicts:
         """Return what tells how an attempt ends."""
-        return Verdicts(self.store, self._config, attempt, self._hosts, self._lost)
+        return Verdicts(self._log, self._config.node_rank, self._lost)
+
+    def tally(self) -> Tally:
+        """Return what counts the failures on all nodes."""
+        return Tally(self._log)
+
+    def restarts_left(self) -> int | None:
+        """Return how many restarts are left if all ranks are to be started again; else None."""
+        with self._log.changed:
+            roster = self._log.roster
+            is_over = roster.verdict is not None or roster.round_end is None or self._loss is not None
+            return None if is_over else roster.terms.max_restarts - roster.restarts
+
+    def take_losses(self) -> list[NodeLost]:
+        """Return which nodes were lost while no ranks ran."""
+        return [news for news in self._log.take_news() if isinstance(news, NodeLost)]
 
     def last_word(self) -> list[str]:
         """Return the command that tells the others that this launcher was killed; nothing on node 0."""
-        node, config = self._config.node_rank, self._config
-        return command(config.master_addr, config.master_port_of_nodes, word_of(node)) if node else []
-
-    def _missing(self, keys: list[str]) -> str:
-        lacking = [str(node) for node, key in enumerate(keys) if not self.store.check([key])]
-        nodes = f"node {lacking[0]} has" if len(lacking) == 1 else f"nodes {', '.join(lacking)} have"
-        return (
-            f"{nodes} not joined at {self._where} within {self._config.join_timeout_s:g} s; start `rankwise run "
-            f"--nnodes {self._config.nnodes} --node-rank {lacking[0]} ...` there"
-        )
+        config = self._config
+        if config.node_rank == 0:
+            return []
+        return command(config.master_addr, config.master_port_of_nodes, word_of(self._id))
 
 
-def _terms(config: LaunchConfig) -> dict[str, Any]:
-    """Return what must be the same on all nodes, by its name."""
-    kind = ["-m"] * config.module + ["--no-python"] * config.no_python
-    return {
-        "the version of rankwise": __version__,
-        "--nnodes": config.nnodes if config.min_nodes == config.nnodes else f"{config.min_nodes}:{config.nnodes}",
-        "--max-restarts": config.max_restarts,
-        "--elastic": "given" if config.elastic else "not given",
-        "--min-ranks": config.min_ranks or "not given",
-        "the command": shlex.join([*kind, *config.command]),
-    }
+def _silence_s() -> float:
+    """Return how long nothing may be heard of a launcher: as long as of a rank on another host.
+
+    Raises:
+        LaunchError: What is set is no number.
+    """
+    try:
+        return max(outage.setting(_LIMIT, _SILENCE_S), outage.limit_s())
+    except ValueError as error:
+        raise LaunchError(ExitCode.USAGE, str(error)) from None
 
 
-def difference(claims: Sequence[bytes]) -> str:
-    """Say in what a node was started otherwise than node 0, "" if none was."""
-    first, *others = map(json.loads, claims or [b"{}"])
-    for other in others:
-        for name, value in first["terms"].items():
-            found = other["terms"].get(name)
-            if found != value:
-                here = f"a node on {other['host']}" if other["node"] == UNNUMBERED else _named(other)
-                where = f"{value} on {_named(first)} and {found} on {here}"
-                return f"the launchers were started differently: {name} is {where}"
-    return ""
+def _card(number: int) -> str:
+    return f"card/{number}"
 
 
-def _named(claim: dict[str, Any]) -> str:
-    return f"node {claim['node']} ({claim['host']})"
-
-
-def two_launchers(host: str, node_rank: int) -> str:
-    return f"another launcher, on {host}, is node {node_rank} already; check --node-rank"
+def _failure(roster: Roster) -> LaunchError | None:
+    """Return why no round can begin."""
+    verdict = roster.verdict
+    if verdict is None:
+        return None
+    return LaunchError(verdict.exit_code, verdict.told() if verdict.lost or verdict.signal else verdict.text)

@@ -57,7 +57,7 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
         help="ranks on this node: a number, cpu (cores), gpu, or auto (GPUs if any, else cores); "
         "defaults to $PET_NPROC_PER_NODE, else 1",
     )
-    nodes = "number of nodes, with --elastic also MIN:MAX; defaults to $PET_NNODES, else 1"
+    nodes = "number of nodes, or MIN:MAX for nodes that come and go; defaults to $PET_NNODES, else 1"
     _both(group, "--nnodes", type=count_nodes, default=os.environ.get("PET_NNODES", "1"), metavar="N", help=nodes)
     which = f"this node's number; defaults to 0 on a single node, otherwise to one of ${', $'.join(_NODE_RANKS)}, "
     which += "else the launchers agree: node 0 is the one at --master-addr"

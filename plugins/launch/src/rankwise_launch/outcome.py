@@ -29,8 +29,3 @@ class Outcome:
     interrupted: int | None
     workers: Sequence[Worker]
     deaths: Sequence[Death] = ()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether there is no other attempt: a signal to some launcher has ended the job, or a node is lost."""
-        return self.interrupted is not None or (self.elsewhere is not None and self.elsewhere.is_final)

@@ -1,4 +1,4 @@
-"""What node 0 of an elastic job decides: who is in, as which node, who is lost, and when the job begins.
+"""What node 0 of a job decides: who is in, as which node, who is lost, and when the job begins.
 
 It has no sockets, threads or clocks either: it is told what launchers have said and how much time has passed, and
 yields entries for the log (`roster.py`). Node 0 alone decides this, as it serves the store: without it nobody could.
@@ -55,11 +55,15 @@ class Registrar:
         patience: How long it waits.
         place: Where the launchers meet, for messages.
         store_port: Where node 0 serves the store of the ranks.
+
+    Attributes:
+        store_port: As above, in the next round.
+        difference: In what a launcher was started otherwise, if one was before the job had begun.
     """
 
     def __init__(self, roster: Roster, me: str, patience: Patience, place: str, store_port: int = 0) -> None:
         self._roster, self._me, self._patience, self._place = roster, me, patience, place
-        self._store_port = store_port
+        self.store_port, self.difference = store_port, ""
         #: Who waits for a place, in the order in which they came, and for how long.
         self._waiting: dict[str, tuple[Card, float]] = {}
         self._watches: dict[str, Watch] = {}
@@ -84,12 +88,15 @@ class Registrar:
                 place of any.
         """
         yield from self._miss(words, passed_s)
+        if self.difference and self._roster.round < 0:
+            yield self._over(ExitCode.USAGE, self.difference)
         if self._roster.verdict is None:
             yield from self._admit(passed_s, has_heard)
             yield from self._begin(passed_s)
             yield from self._despair(passed_s)
         else:
-            yield from self._turn_away("the job is ending", ExitCode.NODE_MISSING)
+            is_well = self._roster.verdict.success
+            yield from self._turn_away("the job is ending", ExitCode.UNNEEDED if is_well else ExitCode.NODE_MISSING)
 
     # ------------------------------------------------------------------ who is gone
 
@@ -105,8 +112,9 @@ class Registrar:
     def _admit(self, passed_s: float, has_heard: bool) -> Iterator[Entry]:
         if self._roster.is_finishing:
             yield from self._turn_away("the job is finishing, and takes in no more nodes", ExitCode.UNNEEDED)
+        may_come = self._may_come(has_heard)
         for launcher, (card, waited_s) in list(self._waiting.items()):
-            number = self._number_for(card) if has_heard or not self._roster.has_begun else None
+            number = self._number_for(card) if may_come else None
             if number is not None:
                 yield "enrol", self._me, number, launcher, card.host, card.size
                 if self._roster.of(launcher) is not None:  # else a rank has ended well just before
@@ -116,6 +124,18 @@ class Registrar:
                 yield "refuse", self._me, launcher, ExitCode.USAGE, refusal
             else:
                 self._waiting[launcher] = card, waited_s + passed_s
+
+    def _may_come(self, has_heard: bool) -> bool:
+        """Tell whether there is a place now for those that wait.
+
+        Those for whom all ranks start again come together: until there is a last call for more of them, ranks go on.
+        """
+        roster = self._roster
+        if not (roster.has_begun and roster.restarts_all):
+            return has_heard or not roster.has_begun
+        longest_s = max((waited_s for _, waited_s in self._waiting.values()), default=0.0)
+        will_be = len(roster.living()) + len(self._waiting)
+        return longest_s >= self._patience.last_call_s or will_be >= roster.terms.most
 
     def _turn_away(self, text: str, code: int) -> Iterator[Entry]:
         for launcher in list(self._waiting):
@@ -138,7 +158,7 @@ class Registrar:
         if member is not None and member.is_lost and member.size != card.size:
             size = member.size
             return f"node {member.number} of this job has {size} rank{'s' * (size != 1)}; start it with -n {size}"
-        if self._roster.has_begun and waited_s < self._patience.join_s:
+        if self._roster.has_spares and waited_s < self._patience.join_s:
             return ""
         if member is not None and not member.is_lost:
             return f"another launcher, on {member.host}, is node {member.number} already; check --node-rank"
@@ -149,16 +169,20 @@ class Registrar:
     def _begin(self, passed_s: float) -> Iterator[Entry]:
         roster, terms = self._roster, self._roster.terms
         if roster.has_begun:
+            self._gathering_s = self._calling_s = 0.0
+        if roster.has_begun or not roster.is_ready:
             return
         count, ranks = len(roster.members), sum(member.size for member in roster.members.values())
         self._gathering_s += passed_s
         self._calling_s = self._calling_s + passed_s if count >= terms.least else 0.0
         time_is_up = self._gathering_s >= self._patience.join_s
         has_called = count >= terms.least and (time_is_up or self._calling_s >= self._patience.last_call_s)
-        if count >= terms.most or (has_called and ranks >= roster.min_ranks):
-            yield "begin", self._me, self._store_port
-        elif time_is_up:
+        if count >= terms.least and (roster.is_complete or (has_called and ranks >= roster.min_ranks)):
+            yield "begin", self._me, self.store_port
+        elif time_is_up and roster.round < 0:
             yield self._over(ExitCode.NODE_MISSING, self._missing())
+        elif time_is_up:
+            yield self._over(ExitCode.NODE_LOST, self._left())
 
     def _missing(self) -> str:
         terms, numbers = self._roster.terms, self._roster.members
@@ -175,10 +199,11 @@ class Registrar:
         is_waiting = roster.is_short and not roster.is_finishing
         self._short_s = self._short_s + passed_s if is_waiting else 0.0
         if is_waiting and self._short_s >= self._patience.join_s:
-            limit = f"none has come for {self._patience.join_s:g} s"
-            count = len(roster.living())
-            text = f"only {count} of at least {roster.terms.least} nodes {_is(count)} left, and {limit}"
-            yield self._over(ExitCode.NODE_LOST, text)
+            yield self._over(ExitCode.NODE_LOST, self._left())
+
+    def _left(self) -> str:
+        count, limit = len(self._roster.living()), f"none has come for {self._patience.join_s:g} s"
+        return f"only {count} of at least {self._roster.terms.least} nodes {_is(count)} left, and {limit}"
 
     def _over(self, code: ExitCode, text: str) -> Entry:
         host = self._roster.members[0].host

@@ -1,12 +1,13 @@
-"""Which nodes and ranks an elastic job has: a protocol without sockets, threads or clocks.
+"""Which nodes and ranks a job has: a protocol without sockets, threads or clocks.
 
 The launchers of a job write entries into one log, in an order that is the same for all. Each launcher applies them to a
 `Roster`, so all launchers have the same opinion about which nodes are in the job, which ranks are lost, and how the job
 ends. An entry is a kind, the launcher that has written it, and what that kind needs. A launcher that the others have
 given up changes nothing any more, whatever it writes.
 
-The ranks of a node keep their numbers as long as the job lasts: a node that comes back has the ranks that it had, and
-one that comes late has numbers beyond all others.
+This roster is that of an elastic job, which has one round. The ranks of a node keep their numbers as long as the job
+lasts: a node that comes back has the ranks that it had, and one that comes late has numbers beyond all others. Jobs
+whose ranks all start again are in `rounds.py`.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ class Roster:
 
     Attributes:
         members: The nodes by their numbers; those that are lost keep theirs until others take them.
-        has_begun: Whether ranks have been started.
+        has_begun: Whether ranks have been started, and are not to start again.
+        round: How often all ranks have been started again; -1 before the first start.
+        round_end: Why all are about to be started again, if they are.
         store_port: Where node 0 serves the store of the ranks.
         min_ranks: With how many ranks the job goes on.
         restarts: How many ranks were started again.
@@ -137,10 +140,15 @@ class Roster:
         news: What the job's users may want to know, until it is taken from here.
     """
 
+    #: Whether a node that comes or goes has all ranks start again.
+    restarts_all = False
+
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.members: dict[int, Member] = {}
         self.has_begun = self.is_killed = False
+        self.round = -1
+        self.round_end: Verdict | None = None
         self.store_port = 0
         self.min_ranks = terms.min_ranks or 1
         self.restarts = 0
@@ -175,6 +183,10 @@ class Roster:
         """How many nodes have numbers, or would have if none were left out."""
         return max(self.members, default=-1) + 1
 
+    def place_of(self, member: Member) -> int:
+        """Return which of those a node is."""
+        return member.number
+
     @property
     def left(self) -> int:
         """How many ranks are there or have ended well."""
@@ -184,6 +196,25 @@ class Roster:
     def is_finishing(self) -> bool:
         """Whether some rank has ended well."""
         return any(member.finished for member in self.members.values())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is left of the round before."""
+        return True
+
+    def awaits(self, launcher: str) -> bool:
+        """Tell whether a launcher has not yet said that nothing is left of its part of the round before."""
+        return False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a round may begin without waiting for more nodes."""
+        return len(self.members) >= self.terms.most
+
+    @property
+    def has_spares(self) -> bool:
+        """Whether a launcher that finds all places taken may wait for one."""
+        return self.has_begun
 
     @property
     def is_short(self) -> bool:
@@ -208,9 +239,13 @@ class Roster:
         member = Member(number, launcher, host, size, self.world_size if before is None else before.first_rank)
         self.members[number] = member
         if self.has_begun:
-            self.lives.update(member.ranks if before is not None else ())
-            self.news.append(NodeJoined(number, host, member.ranks, self.world_size, before is not None))
+            self._welcome(member, before is not None)
         return True
+
+    def _welcome(self, member: Member, is_back: bool) -> None:
+        """Have a node in the running job."""
+        self.lives.update(member.ranks if is_back else ())
+        self.news.append(NodeJoined(member.number, member.host, member.ranks, self.world_size, is_back))
 
     def _begin(self, author: str, store_port: int) -> bool:
         """Have the job begin with the nodes that are there, whose ranks follow the order of their numbers."""
@@ -222,19 +257,15 @@ class Roster:
             member.first_rank = first_rank
             first_rank += member.size
         self.has_begun, self.store_port = True, store_port
+        self.round += 1
         if self.terms.min_ranks is None and self.terms.least < self.terms.most:
             self.min_ranks = sum(sorted(member.size for member in self.members.values())[: self.terms.least])
         return True
 
     def _lost(self, author: str, launcher: str, text: str) -> bool:
         """Go on without a node: by the word of node 0, or its own as it leaves."""
-        member = self.of(launcher)
-        if (
-            member is None
-            or member.is_lost
-            or member.number == 0
-            or not (author == launcher or self._is_node_0(author))
-        ):
+        member = self._losable(author, launcher)
+        if member is None:
             return False
         if not self.has_begun:
             del self.members[member.number]
@@ -249,6 +280,12 @@ class Roster:
             self.verdict = Verdict(False, member.number, member.host, ExitCode.NODE_LOST, text, lost=True)
         self._end_if_done()
         return True
+
+    def _losable(self, author: str, launcher: str) -> Member | None:
+        """Return the node that a launcher has, if the author of an entry may say that it is lost."""
+        member = self._alive(launcher)
+        may = member is not None and member.number != 0 and (author == launcher or self._is_node_0(author))
+        return member if may else None
 
     def _refuse(self, author: str, launcher: str, code: int, text: str) -> bool:
         """Turn a launcher away."""
@@ -293,6 +330,10 @@ class Roster:
         return True
 
     # ------------------------------------------------------------------ entries: the end
+
+    def _fail(self, author: str, verdict: dict[str, Any]) -> bool:
+        """Note that a rank, or a launcher, has failed in a way that ends the round: here that is the job."""
+        return self._give(author, verdict)
 
     def _give(self, author: str, verdict: dict[str, Any]) -> bool:
         """End the job."""

@@ -18,15 +18,13 @@ from rankwise.launching import keep_standard
 from rankwise_launch.attempt import Attempt
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError, few_ranks
 from rankwise_launch.elastic import ElasticAttempt
-from rankwise_launch.elastic_nodes import ElasticNodes, terms_of
-from rankwise_launch.elastic_verdicts import ElasticVerdicts
 from rankwise_launch.environment import Layout, job_environment
 from rankwise_launch.failures import OutOfMemoryWatch, exit_code, report, told_deaths
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import Interrupts, without_ranks
 from rankwise_launch.job_log import JobLog
 from rankwise_launch.job_store import JobStore
-from rankwise_launch.nodes import Nodes, Place
+from rankwise_launch.nodes import Nodes, terms_of
 from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
@@ -87,7 +85,7 @@ class _Job:
         self._secret = _job_secret(config)
         self._secret_fd = hand_down(self._secret)
         stack.callback(os.close, self._secret_fd)
-        nodes = (ElasticNodes if config.elastic else Nodes)(config) if config.nnodes > 1 else None
+        nodes = Nodes(config) if config.nnodes > 1 else None
         if nodes is not None:
             config = self._config = nodes.config
         self._log_dir = _log_dir(config, self._run_id)
@@ -99,6 +97,8 @@ class _Job:
         self._stores: list[JobStore] = []
         stack.callback(self._close_stores)
         self._nodes = None if nodes is None else stack.enter_context(nodes)
+        #: How many ranks the last attempt had.
+        self._size = 0
 
     def _preload(self) -> Preloaded:
         config, secret = self._config, self._secret_fd
@@ -111,16 +111,23 @@ class _Job:
 
     def run(self) -> int:
         """Try until all ranks end well or there are no restarts left; an elastic job tries once."""
-        for attempt in range(1 if self._config.elastic else self._config.max_restarts + 1):
+        most = self._config.max_restarts
+        for attempt in itertools.count():
             memory = OutOfMemoryWatch()
             outcome = self._attempt(attempt)
             code = self._judge(outcome, memory)
-            if code == 0 or outcome.stopped:
-                return code
-            left = self._config.max_restarts - attempt
-            if left and not self._config.elastic:
-                self._console.say(f"rankwise: starting all ranks again ({left} of {self._config.max_restarts} left)")
+            left = self._restarts_left(attempt, code) if outcome.interrupted is None else None
+            if left is None:
+                break
+            self._console.say(f"rankwise: starting all ranks again ({left} of {most} restarts left)")
         return code
+
+    def _restarts_left(self, attempt: int, code: int) -> int | None:
+        """Return how many restarts are left if all ranks are to be started again; else None."""
+        if self._nodes is not None:
+            return self._nodes.restarts_left()
+        left = self._config.max_restarts - attempt - 1
+        return None if code == 0 or left < 0 or self._config.elastic else left
 
     def _attempt(self, attempt: int) -> Outcome:
         config = self._config
@@ -130,17 +137,16 @@ class _Job:
                 # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
                 port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
             store = self._open_store(port)
-            place = Place(0, config.nproc_per_node, store.port if store else 0, 1)
+            store_port, here = store.port if store else 0, config.nproc_per_node
+            layout = Layout(0, here, config.master_addr, port, attempt, self._run_id, store_port)
             if self._nodes is not None:
-                place = self._nodes.join(attempt, place.store_port)
+                layout = self._join(self._nodes, layout)
             self._close_stores(but=store)
-            first_rank, size, store_port, nodes = place
-            layout = Layout(first_rank, size, config.master_addr, port, attempt, self._run_id, store_port, nodes)
-            if size < (config.min_ranks or 1):
-                raise LaunchError(ExitCode.USAGE, few_ranks(config.min_ranks or 1, size))
-            verdicts: Verdicts | ElasticVerdicts | None = None
+            if layout.world_size < (config.min_ranks or 1):
+                raise LaunchError(ExitCode.USAGE, few_ranks(config.min_ranks or 1, layout.world_size))
+            verdicts = None
             if self._nodes is not None:
-                verdicts = self._nodes.verdicts(attempt)
+                verdicts = self._nodes.verdicts()
                 stack.callback(verdicts.close)
             self._console.resize(layout.world_size)
             if self._log_dir is not None and attempt == 0:
@@ -154,17 +160,29 @@ class _Job:
                     verdicts.failed(error.exit_code, str(error))
                 raise
 
+    def _join(self, nodes: Nodes, layout: Layout) -> Layout:
+        """Wait for the launchers of the other nodes, and tell of those that have come or gone meanwhile."""
+        layout = nodes.join(layout)
+        if not self._config.elastic:
+            for node in nodes.take_losses():
+                self._console.say(f"rankwise: node {node.number} ({node.host}) is lost: {node.text}")
+        if self._size not in (0, layout.world_size):
+            nodes_now = f"{layout.nodes} node{'s' * (layout.nodes != 1)}"
+            self._console.say(f"rankwise: the job goes on with {layout.world_size} ranks on {nodes_now}")
+        self._size = layout.world_size
+        return layout
+
     def _ranks(
         self,
         layout: Layout,
         interrupts: Interrupts,
-        verdicts: Verdicts | ElasticVerdicts | None,
+        verdicts: Verdicts | None,
         store: JobStore | None,
     ) -> Attempt:
         config, place = self._config, (self._log_dir, self._preloaded, store)
         if not config.elastic:
             return Attempt(config, layout, self._console, self._guard, interrupts, verdicts, *place)
-        if isinstance(self._nodes, ElasticNodes):
+        if self._nodes is not None:
             tally = self._nodes.tally()
         else:
             tally = Tally(JobLog.of_one_node(config.nproc_per_node, terms_of(config)))
@@ -194,6 +212,9 @@ class _Job:
             return 128 + outcome.interrupted
         elsewhere = outcome.elsewhere
         # A report of the job's failure tells of all ranks but those that were replaced.
+        if elsewhere is not None and elsewhere.is_planned:
+            self._console.say(f"rankwise: {elsewhere.told()}")
+            return 0
         deaths = [death for death in outcome.deaths if death.replaced or outcome.failed is None]
         if deaths:
             self._console.say(told_deaths(deaths))
@@ -205,8 +226,7 @@ class _Job:
                 return exit_code(outcome.failed, outcome.workers)
         if elsewhere is None or elsewhere.success:
             return 0
-        what = "is lost" if elsewhere.lost else "ended the job"
-        self._console.say(f"rankwise: node {elsewhere.node_rank} ({elsewhere.host}) {what}: {elsewhere.text}")
+        self._console.say(f"rankwise: {elsewhere.told()}")
         return elsewhere.exit_code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankwise_launch.commands import CommandError, installed, load
 from rankwise_launch.config import LaunchError
+from rankwise_launch.entrance import STORE_OF_RANKS
 from rankwise_launch.launching import child, command_for, environment, pick_backend, said_last
 from rankwise_launch.libraries import mpiexec
 from rankwise_launch.parser import columns_of, instead
@@ -22,6 +23,7 @@ from rankwise_launch.text import (
 )
 
 __all__ = [
+    "STORE_OF_RANKS",
     "CommandError",
     "Forked",
     "LaunchError",

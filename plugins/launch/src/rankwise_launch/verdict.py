@@ -1,4 +1,4 @@
-"""How an attempt at a job has ended, as the launchers of several nodes tell each other."""
+"""How a job, or an attempt at it, has ended, as the launchers of several nodes tell each other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ class Verdict:
     text: str
     #: The signal by which the node's launcher was stopped; 0 if it ended otherwise.
     signal: int = 0
-    #: Whether the node is lost, so that there is no other attempt.
+    #: Whether the node is lost.
     lost: bool = False
+    #: Whether all ranks are started again.
+    again: bool = False
 
     @property
-    def is_final(self) -> bool:
-        """Whether there is no other attempt."""
-        return self.lost or self.signal != 0
+    def is_planned(self) -> bool:
+        """Whether nothing has failed: all ranks are started again as a node has come, or leaves."""
+        return self.again and self.exit_code == 0
+
+    def told(self) -> str:
+        """Tell of it."""
+        if self.is_planned:
+            what = "leaves" if self.lost else "has come"
+        else:
+            what = "is lost" if self.lost else "ended this attempt" if self.again else "ended the job"
+        return f"node {self.node_rank} ({self.host}) {what}: {self.text}"

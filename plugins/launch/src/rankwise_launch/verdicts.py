@@ -1,57 +1,43 @@
-"""How an attempt at a job of several nodes ends: each node has its say, and hears what the others have said."""
+"""How a job of several nodes ends, and who comes and goes until then, for the event loop of an attempt."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import socket
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from rankwise.backends import start_thread
-from rankwise.errors import DistError, DistTimeoutError
-from rankwise_launch.config import ExitCode, LaunchConfig
-from rankwise_launch.presence import Loss
+from rankwise_launch.config import ExitCode
+from rankwise_launch.job_log import JobLog
+from rankwise_launch.roster import NodeJoined, NodeLost
 from rankwise_launch.verdict import Verdict
-
-if TYPE_CHECKING:
-    from rankwise_stores import TCPStore
+from rankwise_launch.words import Loss
 
 __all__ = ["Verdicts"]
 
-#: How often whoever waits looks whether the others are there.
-_LOOK_S = 0.5
-
 
 class Verdicts:
-    """Waits, on a thread, for how an attempt ends, and lets this node have its say.
+    """Tells this node what is in the log, and lets it have its say there.
+
+    Args:
+        log: The log of the job.
+        node_rank: This node's number.
+        lost: Returns what has become of node 0, if it is gone.
 
     Attributes:
-        current: The verdict, once there is one.
-        killed: Whether a second signal to a launcher has asked that all ranks be killed.
+        node_rank: As above.
     """
 
-    def __init__(
-        self,
-        store: TCPStore,
-        config: LaunchConfig,
-        attempt: int,
-        hosts: Sequence[str],
-        lost: Callable[[], Loss | None],
-    ) -> None:
-        self._store, self._config, self._attempt, self._hosts, self._lost = store, config, attempt, hosts, lost
-        self._key = f"{attempt}/verdict"
-        #: One for each node: a node that stops waiting says so to itself alone.
-        self._kill_keys = [f"{attempt}/kill/{node}" for node in range(config.nnodes)]
-        self.current: Verdict | None = None
-        self.killed = False
+    def __init__(self, log: JobLog, node_rank: int, lost: Callable[[], Loss | None]) -> None:
+        self._log, self.node_rank, self._lost = log, node_rank, lost
+        self._host = socket.gethostname()
+        self._has_left = False
         self._reader, self._writer = os.pipe()
-        self._closing = False
-        self._thread = threading.Thread(target=self._listen, name="rankwise verdicts", daemon=True)
-        start_thread(self._thread)
+        for end in (self._reader, self._writer):
+            os.set_blocking(end, False)
+        log.listener = self._wake
+        self._wake()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is news."""
@@ -59,68 +45,80 @@ class Verdicts:
 
     def clear(self) -> None:
         """Make the descriptor wait for the next news."""
-        os.read(self._reader, 1)
+        with suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+
+    @property
+    def current(self) -> Verdict | None:
+        """The verdict, once there is one: on the job, or on this attempt."""
+        with self._log.changed:
+            roster, lost = self._log.roster, self._lost()
+            if roster.verdict is not None:
+                return roster.verdict
+            if lost is not None:
+                return self._loss(0, roster.members[0].host, lost.text)
+            if roster.round_end is not None:
+                return roster.round_end
+            me = roster.of(self._log.launcher)
+            if (me is None or me.is_lost) and not self._has_left:
+                # As after it was suspended. Others may have its ranks' numbers already.
+                return self._loss(self.node_rank, self._host, "the others have given it up, and go on without it")
+            return None
+
+    @property
+    def killed(self) -> bool:
+        """Whether a second signal to a launcher has asked that all ranks be killed."""
+        with self._log.changed:
+            return self._log.roster.is_killed
+
+    def take_news(self) -> list[NodeLost | NodeJoined]:
+        """Return which nodes have come and gone."""
+        return self._log.take_news()
+
+    def note_handled(self) -> None:
+        """Have others take the places of nodes whose loss was told."""
+        with self._log.changed:
+            self._log.is_handled = not self._log.roster.news
 
     def failed(self, exit_code: int, text: str) -> None:
         """Say that the attempt has failed on this node."""
-        self._give(Verdict(False, self._config.node_rank, socket.gethostname(), exit_code, text))
+        self._write("fail", Verdict(False, self.node_rank, self._host, exit_code, text))
 
     def stopped(self, number: int, name: str) -> None:
-        """Say that a signal has stopped the launcher of this node."""
+        """Say that a signal to the launcher of this node has stopped the job."""
         text = f"its launcher was stopped by {name}"
-        self._give(Verdict(False, self._config.node_rank, socket.gethostname(), 128 + number, text, number))
+        self._write("give", Verdict(False, self.node_rank, self._host, 128 + number, text, number))
+
+    def leave(self, name: str) -> None:
+        """Say that this node leaves the job by a signal."""
+        self._has_left = True
+        self._log.write("lost", self._log.launcher, f"its launcher was stopped by {name}")
 
     def kill(self) -> None:
         """Ask all nodes to kill their ranks immediately."""
-        with contextlib.suppress(DistError):
-            self._store.multi_set(self._kill_keys, [b"kill"] * len(self._kill_keys))
+        self._log.write("kill")
+
+    def finish(self, rank: int) -> None:
+        """Say that a rank of this node has ended well."""
+        self._log.write("finish", rank)
 
     def node_is_done(self) -> None:
-        """Say that all ranks of this node have ended well; the last node's word ends the attempt."""
-        with contextlib.suppress(DistError):  # if the store is gone the listening thread tells of it
-            if self._store.add(f"{self._attempt}/done", 1) == self._config.nnodes:
-                self._give(Verdict(True, self._config.node_rank, socket.gethostname(), 0, ""))
+        """Say that all ranks of this node have ended; the last node's word ends the job."""
+        self._log.write("done")
 
     def close(self) -> None:
-        """Stop waiting."""
-        self._closing = True
-        with contextlib.suppress(DistError):
-            # Wakes the thread where there has been no verdict, or no second signal.
-            self._store.compare_set(self._key, b"", b"null")
-            self._store.compare_set(self._kill_keys[self._config.node_rank], b"", b"closed")
-        self._thread.join(5.0)
+        """Stop listening."""
+        with self._log.changed:
+            self._log.listener = None
         os.close(self._reader)
         os.close(self._writer)
 
-    def _give(self, verdict: Verdict) -> None:
-        with contextlib.suppress(DistError):
-            self._store.compare_set(self._key, b"", json.dumps(asdict(verdict)).encode())
+    def _write(self, kind: str, verdict: Verdict) -> None:
+        self._log.write(kind, asdict(verdict))
 
-    def _listen(self) -> None:
-        verdict = self._awaited(self._key)
-        if verdict is not None and (found := json.loads(verdict)):
-            self.current = Verdict(**found)
-        os.write(self._writer, b"!")
-        if self.current is not None and self.current.signal:
-            self.killed = self._awaited(self._kill_keys[self._config.node_rank]) == b"kill"
+    def _loss(self, node: int, host: str, text: str) -> Verdict:
+        return Verdict(False, node, host, ExitCode.NODE_LOST, text, lost=True)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):
             os.write(self._writer, b"!")
-
-    def _awaited(self, key: str) -> bytes | None:
-        """Return what a key gets; None once this end stops waiting, or the launcher of node 0 has gone."""
-        while not self._closing:
-            try:
-                return self._store.get(key, _LOOK_S)
-            except DistTimeoutError:
-                lost = self._lost()
-            except (DistError, OSError) as error:
-                lost = self._lost() or Loss(0, f"its launcher is gone: {error}")
-            if lost is not None and lost.node_rank == 0:
-                self.current = self.current or self._of(lost)
-                break
-            if lost is not None:
-                self._give(self._of(lost))  # as node 0, for all
-        return None
-
-    def _of(self, lost: Loss) -> Verdict:
-        host = self._hosts[lost.node_rank]
-        return Verdict(False, lost.node_rank, host, ExitCode.NODE_LOST, lost.text, lost=True)

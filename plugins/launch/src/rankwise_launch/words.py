@@ -6,14 +6,14 @@ There are no threads or clocks here: who asks says how much time has passed.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.errors import DistTimeoutError
 
 if TYPE_CHECKING:
     from rankwise_stores import TCPStore
 
-__all__ = ["GONE", "KILLED", "LEFT", "Voice", "Watch", "word_of"]
+__all__ = ["GONE", "KILLED", "LEFT", "Loss", "Voice", "Watch", "word_of"]
 
 #: What a launcher says last: it comes to its end. What is said of it by the process that guards its ranks, and by the
 #: server of the store once its connection has ended.
@@ -21,6 +21,13 @@ LEFT, KILLED, GONE = b"left", b"killed", b"gone"
 #: How long one may be silent whose connection has ended: if it is there it has another by then, and if something is
 #: left that guards its ranks, that has told of the end of these.
 BREAK_S = 1.0
+
+
+class Loss(NamedTuple):
+    """A launcher that is there no more."""
+
+    node_rank: int
+    text: str
 
 
 def word_of(name: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 
 from rankwise.errors import DistError, DistNetworkError
 from rankwise.launching import Deadline
-from rankwise_launch.toolbox import CommandError
+from rankwise_launch.toolbox import STORE_OF_RANKS, CommandError
 from rankwise_network import doors
 from rankwise_tools.top.samples import Sample, checked
 from rankwise_watch.reading import NAME, QUESTION, answer_key, wish_key
@@ -29,8 +28,6 @@ __all__ = ["Job", "LocalJob", "StoreJob", "local_jobs", "open_store"]
 _ANSWER_S = 2.0
 _MOST_NBYTES = 16 << 20
 _BEAT = re.compile(r"(.*watch)/beat/(\d{1,7})")
-#: What the launcher of node 0 has told the others, by attempts.
-_NODE_0 = re.compile(r"(\d{1,7})/node/0")
 _NAMES = re.compile(rf"@({re.escape(NAME)}\S+)")
 
 
@@ -309,8 +306,7 @@ def _store_at(host: str, port: int) -> TCPStore:
         return begin(port)
     except DistNetworkError:
         with suppress(DistError, ValueError), begin(port + 1) as launchers:
-            attempts = [int(found[1]) for key in launchers.list_keys() if (found := _NODE_0.fullmatch(key))]
-            return begin(int(json.loads(launchers.get(f"{max(attempts)}/node/0"))["store"]))
+            return begin(int(launchers.get(STORE_OF_RANKS)))
         raise
 
 
