@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from tests.by_reference import command, returned
 
 import rankwise as dist
 from rankwise_network import secret
+from rankwise_stores.tcp import accepting
 
 pytest.importorskip("rankwise_gloo_tcp")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's tables are Linux's")
@@ -40,10 +41,16 @@ STAGES = {
 }
 
 
-def begin(stage: str) -> str:
-    """Begin as a rank with few descriptors, and say "well" when all have met."""
+def begin(stage: str, slow_s: float) -> str:
+    """Begin as a rank with few descriptors, and say "well" when all have met.
+
+    The thread that serves the store comes so late to each look at who stands there.
+    """
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     module, _, name = stage.partition(":")
+    if slow_s:
+        look = accepting.Accepting.look
+        accepting.Accepting.look = lambda self: (sleep(slow_s), look(self))[1]  # type: ignore[method-assign]
     if os.environ["RANK"] == "1":
         place = importlib.import_module(module)
         setattr(place, name, partial(_stopped, getattr(place, name)))
@@ -112,7 +119,7 @@ def besiege(door: str, word: bytes, told: int) -> int:
 
 
 @contextlib.contextmanager
-def ranks(folder: Path, stage: str) -> Iterator[list[subprocess.Popen[str]]]:
+def ranks(folder: Path, stage: str, slow_s: float) -> Iterator[list[subprocess.Popen[str]]]:
     secret.new_file(folder / "secret")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -122,7 +129,7 @@ def ranks(folder: Path, stage: str) -> Iterator[list[subprocess.Popen[str]]]:
         job = []
         for rank in range(2):
             own = {**env, "RANK": str(rank)}
-            job.append(subprocess.Popen(command(begin, stage), env=own, stdout=subprocess.PIPE, text=True))
+            job.append(subprocess.Popen(command(begin, stage, slow_s), env=own, stdout=subprocess.PIPE, text=True))
             stack.callback(job[-1].communicate)
             stack.callback(job[-1].kill)
         yield job
@@ -146,11 +153,20 @@ WORDS = {"nothing": b"", "half": b"RKW2\1\0\0", "rubbish": bytes(range(1, 256)) 
 @pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
 def test_a_job_begins_whoever_stands_at_its_doors(tmp_path: Path, stage: str, word: bytes) -> None:
+    assert_begins(tmp_path, stage, word)
+
+
+def test_a_job_begins_on_a_machine_too_busy_to_send_strangers_away_at_once(tmp_path: Path) -> None:
+    """They hold all descriptors of rank 0 meanwhile."""
+    assert_begins(tmp_path, STAGES["before the cards"], WORDS["nothing"], 0.05)
+
+
+def assert_begins(folder: Path, stage: str, word: bytes, slow_s: float = 0.0) -> None:
     readable, told = os.pipe()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, readable)
         stack.callback(os.close, told)
-        rank0, rank1 = stack.enter_context(ranks(tmp_path, stage))
+        rank0, rank1 = stack.enter_context(ranks(folder, stage, slow_s))
         wait_until(lambda: is_stopped(rank1.pid))
         wait_until(lambda: doors_of(rank0.pid))
         found = doors_of(rank0.pid)

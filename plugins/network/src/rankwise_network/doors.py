@@ -9,13 +9,13 @@ import errno
 import os
 import socket
 import struct
-from time import monotonic
+from time import monotonic, sleep
 
 from rankwise.stores import Deadline
 
 __all__ = [
     *("BACKLOG", "NO_DESCRIPTORS", "PATIENCE_S", "PLACES", "ROUNDS"),
-    *("Patience", "call_at", "is_own_user", "need", "open_at", "owner_of"),
+    *("Patience", "await_free", "call_at", "is_own_user", "need", "open_at", "owner_of"),
 ]
 
 #: How many connections that have not proved themselves a listener has at a time, before the one that has waited longest
@@ -30,6 +30,8 @@ NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _CREDENTIALS, _TIME = struct.Struct("iII"), struct.Struct("ll")
 #: How long the kernel waits at a time for a place in a queue that is full: Python sees signals in between.
 _WAIT_US = 100_000
+#: How often to look whether strangers that held the last descriptors have been sent away.
+_LOOK_S = 0.01
 
 
 class Patience:
@@ -119,3 +121,20 @@ def need(count: int) -> None:
     finally:
         for descriptor in held:
             os.close(descriptor)
+
+
+def await_free(count: int, deadline: Deadline) -> None:
+    """Wait until so many descriptors can be opened: a crowd of strangers may hold them until it is sent away.
+
+    Raises:
+        OSError: They cannot.
+    """
+    patience = Deadline(min(PATIENCE_S, deadline.remaining()))
+    while True:
+        try:
+            need(count)
+            return
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS or patience.expired():
+                raise
+        sleep(_LOOK_S)

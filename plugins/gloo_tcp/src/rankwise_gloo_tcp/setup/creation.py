@@ -32,6 +32,8 @@ __all__ = ["create"]
 _SPIN_S = 400e-6
 #: In place of a socket's name on the card of a rank that hands the board to nobody.
 _TAKES = "y"
+#: More descriptors than an engine and a board open before the first call.
+_DESCRIPTORS = 32
 
 
 def create(context: Context) -> GlooCommunicator:
@@ -64,6 +66,7 @@ def create(context: Context) -> GlooCommunicator:
             certificate=private.certificate if private else "",
         )
         all_cards, token = cards.exchange(context, context.store, card, deadline)
+        doors.await_free(_DESCRIPTORS, deadline)
         _check(context, all_cards, transport)
         places = cards.places(all_cards)
         comm = GlooCommunicator(context, chosen)
