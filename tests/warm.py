@@ -84,7 +84,9 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # a test has failed that would have had it end
+            self.kill()
         self.wait()
         for stream in (self.stdout, self.stderr):
             if stream is not None:

@@ -5,14 +5,10 @@ There are no threads here but that of the ranks' store, so nothing is ever half 
 
 from __future__ import annotations
 
-import contextlib
-import heapq
-import itertools
 import os
 import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +17,7 @@ from rankwise.launching import DebugLevel, get_debug_level
 from rankwise_launch.config import LaunchConfig
 from rankwise_launch.dead import Dead
 from rankwise_launch.environment import Layout, rank_environment
+from rankwise_launch.event_loop import EventLoop
 from rankwise_launch.failures import culprit, exit_code, is_consequence, named, summary
 from rankwise_launch.guarding import Guard
 from rankwise_launch.interrupts import ENDING, SUSPENDING, Interrupts
@@ -75,9 +72,7 @@ class Attempt:
         self._secret_fd = -1
         #: The local ranks that are still to be started.
         self._unstarted = range(config.nproc_per_node)
-        self._selector = selectors.DefaultSelector()
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
+        self._loop = EventLoop()
         self._seen_signals = len(interrupts.received)
         self._failure_seen = self._failure_told = self._winding_down = False
         self._polled = self._one_is_done = self._passed_on = False
@@ -97,16 +92,16 @@ class Attempt:
         """
         self._secret_fd = secret_fd
         try:
-            self._watch(self._interrupts.fileno(), self._on_signal)
+            self._loop.watch(self._interrupts.fileno(), self._on_signal)
             if self._verdicts is not None:
-                self._watch(self._verdicts.fileno(), self._on_word)
+                self._loop.watch(self._verdicts.fileno(), self._on_word)
             while not self._over():
                 if self._unstarted:
                     self._start_next()
                 self._step()
         finally:
             self._kill_all()
-            self._selector.close()
+            self._loop.close()
         return self._outcome()
 
     def _outcome(self) -> Outcome:
@@ -122,8 +117,8 @@ class Attempt:
         if self._store is not None and self._store.is_awaited():
             self._store.serve()  # forked ranks are so quick that the first would wait for the last
         if self._store is not None and not self._unstarted and not self._store.is_served:
-            self._watch(self._store.fileno(), partial(self._serve, self._store, self._store.fileno()))
-            self._after(_LOAD_S, self._store.load)
+            self._loop.watch(self._store.fileno(), partial(self._serve, self._store, self._store.fileno()))
+            self._loop.after(_LOAD_S, self._store.load)
 
     def _start_no_more(self) -> None:
         self._unstarted = range(0)
@@ -141,7 +136,7 @@ class Attempt:
         self._workers.append(worker)
         worker.attach_output(self._config, self._console)
         for descriptor in list(worker.streams):
-            self._watch(descriptor, partial(self._on_output, worker, descriptor))
+            self._loop.watch(descriptor, partial(self._on_output, worker, descriptor))
         self._watch_end(worker)
         return worker
 
@@ -156,23 +151,21 @@ class Attempt:
         except (AttributeError, OSError):
             self._polled = True
             return
-        self._watch(descriptor, partial(self._on_end, worker, descriptor))
+        self._loop.watch(descriptor, partial(self._on_end, worker, descriptor))
 
     def _serve(self, store: JobStore, descriptor: int) -> None:
-        self._unwatch(descriptor)
+        self._loop.unwatch(descriptor)
         store.serve()
 
     # ------------------------------------------------------------------ the loop
 
     def _step(self) -> None:
         self._watch_readers()
-        for key, _ in self._selector.select(self._patience()):
-            key.data()
+        self._loop.wait(self._patience())
         if self._polled:
             for worker in self._workers:
                 self._on_end(worker)
-        while self._agenda and self._agenda[0][0] <= time.monotonic():
-            heapq.heappop(self._agenda)[2]()
+        self._loop.catch_up()
         if not self._winding_down and self._all_ended():
             self._wind_down()
 
@@ -180,22 +173,20 @@ class Attempt:
         """Go on writing when the readers of our own output do; read no more from the ranks than they do."""
         unwritten = self._console.unwritten()
         for descriptor in self._unwritten - unwritten:
-            self._unwatch(descriptor)
+            self._loop.unwatch(descriptor)
         for descriptor in unwritten - self._unwritten:
-            self._selector.register(descriptor, selectors.EVENT_WRITE, self._console.drain)
+            self._loop.watch(descriptor, self._console.drain, selectors.EVENT_WRITE)
         self._unwritten = unwritten
         if not self._console.full:
             for descriptor, callback in self._held.items():
-                self._watch(descriptor, callback)
+                self._loop.watch(descriptor, callback)
             self._held.clear()
 
     def _patience(self) -> float | None:
+        """Return how long to wait at most, even if nothing is to be done by then."""
         if self._unstarted:
             return 0.0
-        waits = [self._agenda[0][0] - time.monotonic()] if self._agenda else []
-        if self._polled or (self._winding_down and self._local_rest()):
-            waits.append(_LOOK_S)
-        return max(min(waits), 0.0) if waits else None
+        return _LOOK_S if self._polled or (self._winding_down and self._local_rest()) else None
 
     def _over(self) -> bool:
         # With several nodes, the others' end counts as much as our own.
@@ -213,18 +204,18 @@ class Attempt:
 
     def _on_output(self, worker: Worker, descriptor: int) -> None:
         if not worker.read(descriptor):
-            self._unwatch(descriptor)
+            self._loop.unwatch(descriptor)
         elif self._console.full and descriptor not in self._held:
-            self._unwatch(descriptor)
+            self._loop.unwatch(descriptor)
             self._held[descriptor] = partial(self._on_output, worker, descriptor)
 
     def _on_end(self, worker: Worker, descriptor: int | None = None) -> None:
         if descriptor is not None:
-            self._unwatch(descriptor)
+            self._loop.unwatch(descriptor)
             os.close(descriptor)
         if not worker.poll():
             return
-        self._after(_READABLE_S, partial(self._bury, worker))
+        self._loop.after(_READABLE_S, partial(self._bury, worker))
         if worker.exit_code == 0:
             self._on_success(worker)
         elif worker.failed and not self._failure_seen:
@@ -236,7 +227,7 @@ class Attempt:
         if self._interrupted is None:  # else it has only done as it was told
             self._note_success(worker)
         if not self._one_is_done and not self._all_ended():
-            self._after(_REMARK_S, self._remark)
+            self._loop.after(_REMARK_S, self._remark)
         self._one_is_done = True
 
     def _note_success(self, worker: Worker) -> None:
@@ -249,11 +240,11 @@ class Attempt:
         self._failure_seen = True
         self._start_no_more()
         if is_consequence(worker):
-            self._after(_ROOT_CAUSE_S, self._tell_of_failure)
+            self._loop.after(_ROOT_CAUSE_S, self._tell_of_failure)
         else:
-            self._after(0.0, self._tell_of_failure)
+            self._loop.after(0.0, self._tell_of_failure)
             self._tell_those_who_meet(worker)
-        self._after(self._last_words_s(worker.exit_code), self._stop_survivors)
+        self._loop.after(self._last_words_s(worker.exit_code), self._stop_survivors)
 
     def _last_words_s(self, exit_code: int | None) -> float:
         """Return how long the others go on after the failure that ends the job."""
@@ -360,7 +351,7 @@ class Attempt:
         if self._elsewhere.signal or self._elsewhere.is_planned:
             self._pass_on(self._elsewhere.signal or signal.SIGTERM)
         else:
-            self._after(self._last_words_s(self._elsewhere.exit_code), self._stop_survivors)
+            self._loop.after(self._last_words_s(self._elsewhere.exit_code), self._stop_survivors)
 
     def _wind_down(self) -> None:
         """Once the ranks themselves have ended, wait a little for what they have left, and then end it."""
@@ -370,18 +361,20 @@ class Attempt:
         if self._local_rest():
             # Those of a rank that was stopped have had their warning with it.
             patience_s = 0.0 if any(worker.stopped for worker in self._workers) else _LEFTOVER_S
-            self._after(patience_s, partial(self._signal_all, signal.SIGTERM))
-            self._after(2 * patience_s, self._end_leftovers)
+            self._loop.after(patience_s, partial(self._signal_all, signal.SIGTERM))
+            self._loop.after(2 * patience_s, self._end_leftovers)
 
     def _end_leftovers(self) -> None:
         self._signal_all(signal.SIGKILL)
         if self._held and self._interrupted is None:
-            self._after(_LEFTOVER_S, self._end_leftovers)  # the reader of our output is slow, and nothing is to be lost
+            self._loop.after(
+                _LEFTOVER_S, self._end_leftovers
+            )  # the reader of our output is slow, and nothing is to be lost
             return
         # A process that still holds a pipe has left the rank's process group on purpose.
         for worker in self._all():
             for descriptor in list(worker.streams):
-                self._unwatch(descriptor)
+                self._loop.unwatch(descriptor)
                 self._held.pop(descriptor, None)
                 worker.close_stream(descriptor)
 
@@ -407,8 +400,8 @@ class Attempt:
         self._signal_all(number)
         if number == signal.SIGINT:
             # A rank that is not in Python code does not notice Ctrl-C.
-            self._after(grace_s / 2, partial(self._signal_all, signal.SIGTERM))
-        self._after(grace_s, partial(self._signal_all, signal.SIGKILL))
+            self._loop.after(grace_s / 2, partial(self._signal_all, signal.SIGTERM))
+        self._loop.after(grace_s, partial(self._signal_all, signal.SIGKILL))
 
     def _signal_all(self, number: int) -> None:
         for worker in self._all():
@@ -427,13 +420,3 @@ class Attempt:
 
     def _all(self) -> list[Worker]:
         return [*self._replaced, *self._workers]
-
-    def _watch(self, descriptor: int, callback: Callable[[], None]) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, callback)
-
-    def _unwatch(self, descriptor: int) -> None:
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(descriptor)
-
-    def _after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._agenda, (time.monotonic() + delay_s, next(self._numbers), action))

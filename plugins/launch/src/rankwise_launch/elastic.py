@@ -110,7 +110,7 @@ class ElasticAttempt(Attempt):
         if worker.group_is_there():
             # What it has left running may hold what its successor needs.
             worker.send(signal.SIGTERM)
-            self._after(_LEFTOVER_S, partial(self._kill_leftovers, worker))
+            self._loop.after(_LEFTOVER_S, partial(self._kill_leftovers, worker))
         local_rank = worker.local_rank
         self._quick[local_rank] = self._quick[local_rank] + 1 if worker.age_s() < _QUICK_S else 0
         end = f"{worker.describe_end()}, {worker.age_s():.1f} s after its start"
@@ -144,7 +144,7 @@ class ElasticAttempt(Attempt):
         self._tell(death, f"is started again{when} ({left} of {most} restarts left)")
         self._tell_of_one_dead(worker, is_replaced=True)
         self._pending[worker.local_rank] = death
-        self._after(0.0, partial(self._replace, worker, time.monotonic() + pause))
+        self._loop.after(0.0, partial(self._replace, worker, time.monotonic() + pause))
 
     def _lose(self, worker: Worker, death: Death, why: str) -> None:
         """Go on without a rank, or end the job if it cannot."""
@@ -173,10 +173,10 @@ class ElasticAttempt(Attempt):
             return  # the job is ending
         rest_s = not_before - time.monotonic()
         if rest_s > 0 and not self._tally.is_finishing():
-            self._after(min(rest_s, _GLANCE_S), partial(self._replace, worker, not_before))
+            self._loop.after(min(rest_s, _GLANCE_S), partial(self._replace, worker, not_before))
             return
         if not worker.is_gone() and time.monotonic() < (worker.ended_at or 0.0) + _LONGEST_END_S:
-            self._after(_LOOK_S, partial(self._replace, worker))
+            self._loop.after(_LOOK_S, partial(self._replace, worker))
             return
         death = self._pending.pop(local_rank)
         if self._tally.is_finishing():
