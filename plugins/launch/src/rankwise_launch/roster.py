@@ -126,7 +126,8 @@ class Roster:
         terms: What all launchers were told.
 
     Attributes:
-        members: The nodes by their numbers; those that are lost keep theirs until others take them.
+        members: The nodes by their numbers; those that are lost keep theirs until others take them. Never changed but
+            replaced, so that threads may look at it while another applies an entry.
         has_begun: Whether ranks have been started, and are not to start again.
         round: How often all ranks have been started again; -1 before the first start.
         round_end: Why all are about to be started again, if they are.
@@ -237,7 +238,7 @@ class Roster:
         if self.has_begun and self.is_finishing:
             return False
         member = Member(number, launcher, host, size, self.world_size if before is None else before.first_rank)
-        self.members[number] = member
+        self.members = {**self.members, number: member}
         if self.has_begun:
             self._welcome(member, before is not None)
         return True
@@ -268,7 +269,7 @@ class Roster:
         if member is None:
             return False
         if not self.has_begun:
-            del self.members[member.number]
+            self._remove(member)
             return True
         ranks = tuple(rank for rank in member.ranks if rank not in member.finished | member.given_up)
         member.is_lost = True
@@ -280,6 +281,9 @@ class Roster:
             self.verdict = Verdict(False, member.number, member.host, ExitCode.NODE_LOST, text, lost=True)
         self._end_if_done()
         return True
+
+    def _remove(self, member: Member) -> None:
+        self.members = {number: each for number, each in self.members.items() if each is not member}
 
     def _losable(self, author: str, launcher: str) -> Member | None:
         """Return the node that a launcher has, if the author of an entry may say that it is lost."""

@@ -103,7 +103,7 @@ class Rounds(Roster):
         if self.verdict is not None:
             member.is_lost = True
             return True
-        del self.members[member.number]
+        self._remove(member)
         if self.round < 0:
             return True
         leaves = author == launcher
