@@ -34,6 +34,12 @@ def _until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def _put(name: str, value: object) -> None:
+    """Write a file that is there with what it says, or not at all."""
+    Path(f"new-{name}").write_text(str(value), encoding="ascii")
+    os.replace(f"new-{name}", name)
+
+
 def _come(count: str | int, name: str = "came") -> None:
     """Wait until so many ranks have come here in their first lives."""
     Path(f"{name}-{RANK}").touch()
@@ -42,8 +48,7 @@ def _come(count: str | int, name: str = "came") -> None:
 
 def _note_end(name: str) -> None:
     """Have others know by `_has_ended` when this process has ended, and the launcher has noticed that."""
-    Path(f"new-{name}").write_text(str(os.getpid()), encoding="ascii")
-    os.replace(f"new-{name}", f"ending-{name}")
+    _put(f"ending-{name}", os.getpid())
 
 
 def _has_ended(name: str) -> bool:
@@ -182,7 +187,7 @@ def hold(*names: str) -> None:
     """Tell some variables, and stay until there is a file `go`, or end well after SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(*(os.environ[name] for name in names), flush=True)
-    Path(f"ready-{RANK}-{LIFE}").write_text(str(os.getpid()), encoding="ascii")
+    _put(f"ready-{RANK}-{LIFE}", os.getpid())
     _until(Path("go").exists)
 
 
@@ -232,8 +237,7 @@ def train_from_a_file(size: str) -> None:
         dist.all_reduce(one, op=dist.ReduceOp.AVG)
         step += one
         if RANK == "0":
-            Path("saving").write_text(str(int(step[0])), encoding="ascii")
-            os.replace("saving", saved)
+            _put("saved", int(step[0]))
         if step[0] == 5 and dist.get_world_size() == int(size):
             Path("halfway").touch()
             while True:
