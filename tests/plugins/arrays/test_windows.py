@@ -64,6 +64,19 @@ def test_a_neighbours_face_of_another_shape_is_refused() -> None:
         world.run(exchange)
 
 
+def test_faces_are_found_again_when_a_neighbours_array_gets_another_shape() -> None:
+    def exchange() -> None:
+        me, grid = dist.get_rank(), dist.grid([2, 1])
+        for turn, rows in enumerate((4, 40, 40, 4)):
+            mine = np.zeros((rows if me == 1 else 4, 3))
+            mine[1:-1, 1:-1] = 10 * turn + me + 1
+            grid.exchange_halos(mine)
+            assert mine[-1 if me == 0 else 0].tolist() == [0, 10 * turn + 2 - me, 0]
+
+    with local_world(2, timeout=PATIENCE_S) as world:
+        world.run(exchange)
+
+
 def test_a_new_default_group_has_a_window_of_its_own() -> None:
     def exchange(grids: list[Any]) -> list[float]:
         line = np.array([0.0, dist.get_rank() + 1, 0.0])
