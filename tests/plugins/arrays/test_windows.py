@@ -68,7 +68,7 @@ def test_faces_are_found_again_when_a_neighbours_array_gets_another_shape() -> N
     def exchange() -> None:
         me, grid = dist.get_rank(), dist.grid([2, 1])
         for turn, rows in enumerate((4, 40, 40, 4)):
-            mine = np.zeros((rows if me == 1 else 4, 3))
+            mine = np.zeros((rows if me == 0 else 4, 3))
             mine[1:-1, 1:-1] = 10 * turn + me + 1
             grid.exchange_halos(mine)
             assert mine[-1 if me == 0 else 0].tolist() == [0, 10 * turn + 2 - me, 0]
