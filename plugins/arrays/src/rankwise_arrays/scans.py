@@ -124,6 +124,8 @@ def _by_window(
             op.merge(before, upto, upto)
         fence(group, timeout=timeout)
         out[begin : begin + most] = rows[me - 1 if exclusive else me]
+        if not exclusive:
+            window.stay()
     return out
 
 
