@@ -144,10 +144,10 @@ class Plan:
 
 def _plain(call: Callable[..., Any], bound: BoundArguments) -> Callable[[], Any]:
     """Return what makes a call, with as few arguments as say the same: by position, as each name costs 0.1 us a run."""
-    named = {name: value for name, value in bound.kwargs.items() if value is not bound.signature.parameters[name].default}
-    args = list(bound.args)
-    defaults = [each.default for each in bound.signature.parameters.values()][: len(args)]
-    while args and args[-1] is defaults[len(args) - 1]:
+    defaults = {name: each.default for name, each in bound.signature.parameters.items()}
+    named = {name: value for name, value in bound.kwargs.items() if value is not defaults[name]}
+    args, by_place = list(bound.args), [*defaults.values()]
+    while args and args[-1] is by_place[len(args) - 1]:
         args.pop()
     return partial(call, *args, **named)
 
