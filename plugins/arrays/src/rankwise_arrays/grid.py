@@ -8,12 +8,19 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 import rankwise as dist
-from rankwise_arrays.halos import Exchange, Messages, exchange, sides
+from rankwise_arrays.faces import Faces, Form
+from rankwise_arrays.halos import Exchange, Messages, check, exchange, sides
 from rankwise_arrays.kinds import Array, Group
 from rankwise_arrays.messages import tag_for
+from rankwise_arrays.windows import window_of
 
 __all__ = ["Grid", "grid"]
+
+#: For how many forms of arrays a grid keeps where their faces go.
+_MOST_FORMS = 16
 
 
 def grid(shape: Sequence[int] | int, periodic: bool | Sequence[bool] = False, group: Group = None) -> Grid:
@@ -66,6 +73,7 @@ class Grid:
     ) -> None:
         self.shape, self.periodic, self.group = shape, periodic, group
         self._ranks = list(ranks)
+        self._faces: dict[tuple[Any, ...], Faces] = {}  # by an array's shape and dtype, and the width as given
         self.coords = self.coords_of(rank)
 
     def __repr__(self) -> str:
@@ -137,7 +145,8 @@ class Grid:
         """Fill the edges of this rank's array with the neighbours' values, corners included.
 
         The outermost `width` elements along each axis belong to the ranks beside: what they have innermost of it is
-        copied there. Edges beside nobody stay as they are.
+        copied there. Edges beside nobody stay as they are. All ranks of the grid make the call, with the same width,
+        dtype and `async_op`.
 
         Args:
             array: This rank's part, halos included. Its first axes are those of the grid; of more, all is copied.
@@ -151,6 +160,7 @@ class Grid:
 
         Raises:
             ValueError: The array has fewer axes than the grid, or is too small for such halos.
+            CollectiveMismatchError: The widths or dtypes differ, where ranks exchange halos in shared memory.
 
         Examples:
             >>> ring = dist.grid([2], periodic=True)
@@ -159,9 +169,12 @@ class Grid:
             >>> line
             array([1, 0, 0, 1])
         """
-        widths = [width] * len(self.shape) if isinstance(width, int) else list(width)
+        faces = None if async_op else self._faces_of(array, width)
+        if faces is not None and faces.exchange(array, timeout):
+            return None
+        widths = self._widths(array, width)
         messages = Messages(self.group, self._tag, timeout, async_op)
-        begun = exchange(array, widths, sides(self._beside, tuple(widths)), messages)
+        begun = exchange(array, sides(self._beside, widths), messages)
         if async_op:
             return begun
         begun.wait(timeout)
@@ -198,6 +211,31 @@ class Grid:
         if len(arrays) != len(beside):
             raise ValueError(f"all_to_all: {len(arrays)} arrays for {len(beside)} neighbours")
         return trade(arrays, beside, Messages(self.group, self._tag, timeout))
+
+    def _widths(self, array: Array, width: int | Sequence[int]) -> tuple[int, ...]:
+        """Return how wide the halos of an array are along each axis.
+
+        Raises:
+            ValueError: The array is too small for them.
+        """
+        widths = (width,) * len(self.shape) if isinstance(width, int) else tuple(width)
+        check(array, widths)
+        return widths
+
+    def _faces_of(self, array: Array, width: int | Sequence[int]) -> Faces | None:
+        """Return what exchanges the halos of such an array through a window; None where they go by messages."""
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.itemsize == 0:
+            return None
+        if (window := window_of(self.group)) is None:
+            return None
+        key = array.shape, array.dtype, width if isinstance(width, int) else tuple(width)
+        faces = self._faces.get(key)
+        if faces is None or faces.window is not window:
+            if len(self._faces) == _MOST_FORMS:
+                self._faces.clear()
+            form = Form(array.shape, array.dtype, self._widths(array, width))
+            faces = self._faces[key] = Faces(window, form, sides(self._beside, form.widths), self.group)
+        return faces
 
     def _at(self, steps: dict[int, int]) -> int | None:
         return self.rank_of([at + steps.get(axis, 0) for axis, at in enumerate(self.coords)])

@@ -16,7 +16,7 @@ from rankwise.backends import Deadline, seconds
 from rankwise_arrays.kinds import Array, Group, copied, empty, in_order
 from rankwise_arrays.waits import wait_all, work_has_ended
 
-__all__ = ["Exchange", "Messages", "exchange", "sides", "trade"]
+__all__ = ["Exchange", "Messages", "Place", "Side", "check", "exchange", "number_of", "sides", "trade"]
 
 Step = tuple[int, ...]
 Place = tuple[slice, ...]
@@ -82,7 +82,7 @@ class Messages:
         return None if self._deadline is None else self._deadline.remaining()
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """What is between a rank and the one beside it in a direction.
 
     Attributes:
@@ -103,23 +103,18 @@ class _Side(NamedTuple):
 
 
 @lru_cache(64)
-def sides(beside: tuple[tuple[Step, int], ...], widths: tuple[int, ...]) -> list[_Side]:
+def sides(beside: tuple[tuple[Step, int], ...], widths: tuple[int, ...]) -> list[Side]:
     """Return what is between a rank and all beside it, in the order of directions."""
     found = []
     for step, rank in sorted(beside):
         back = [-one for one in step]
         halo, opposite = _halo(step, widths), _halo(back, widths)
-        found.append(_Side(rank, _inside(step, widths), halo, _number(step), _number(back), opposite))
+        found.append(Side(rank, _inside(step, widths), halo, number_of(step), number_of(back), opposite))
     return found
 
 
-def exchange(array: Array, widths: Sequence[int], between: Sequence[_Side], messages: Messages) -> Exchange:
-    """Exchange halos with the ranks beside this one, or begin to.
-
-    Raises:
-        ValueError: The array is too small for such halos.
-    """
-    _check(array, widths)
+def exchange(array: Array, between: Sequence[Side], messages: Messages) -> Exchange:
+    """Exchange halos with the ranks beside this one, or begin to."""
     come: list[tuple[Place, Array]] = []
     me = dist.get_rank()
     for side in between:
@@ -156,7 +151,12 @@ def trade(arrays: Sequence[Array], beside: Sequence[int | None], messages: Messa
     return come[::-1]
 
 
-def _check(array: Array, widths: Sequence[int]) -> None:
+def check(array: Array, widths: Sequence[int]) -> None:
+    """Refuse an array that is too small for such halos.
+
+    Raises:
+        ValueError: It is.
+    """
     if array.ndim < len(widths):
         raise ValueError(f"exchange_halos: an array of {array.ndim} dimensions in a grid of {len(widths)}")
     for axis, width in enumerate(widths):
@@ -186,7 +186,7 @@ def _side(one: int, width: int, edge: int) -> slice:
     return slice(edge, edge + width) if one < 0 else slice(-edge - width, -edge or None)
 
 
-def _number(step: Sequence[int]) -> int:
+def number_of(step: Sequence[int]) -> int:
     """Return a number for a direction."""
     number = 0
     for one in step:

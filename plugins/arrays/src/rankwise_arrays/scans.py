@@ -13,13 +13,18 @@ import rankwise as dist
 from rankwise import ReduceOp
 from rankwise.backends import kind_of, to_host
 from rankwise_arrays.blocks import shares
+from rankwise_arrays.fences import fence
 from rankwise_arrays.kinds import Array, Group, concatenated, copied, empty, placed_like
 from rankwise_arrays.messages import tag_for
+from rankwise_arrays.together import agree
+from rankwise_arrays.windows import HALF_NBYTES, Window, window_of
 
 __all__ = ["Op", "reduced_by", "scanned"]
 
 #: How much of an array is scanned at a time.
 _AT_ONCE_NBYTES = 1 << 20
+#: From how many bytes on a window is worth making, which takes some milliseconds once.
+_LARGE_NBYTES = 64 << 10
 _kept = threading.local()
 
 #: What makes one array of two of the same shape, the lower rank's first.
@@ -69,6 +74,9 @@ def scanned(call: str, array: Array, op: Op, group: Group, timeout: Any, exclusi
 
 def _by_parts(array: Array, op: ReduceOp, group: Group, timeout: Any, exclusive: bool) -> Array:
     """Reduce each element by itself: a rank does a part for all ranks, so that as much moves as in `all_reduce`."""
+    large = array.nbytes >= _LARGE_NBYTES and kind_of(array) is None and not array.dtype.hasobject
+    if large and (window := window_of(group)) is not None:
+        return _given_shape(array, _by_window(array, op, window, group, timeout, exclusive), op)
     mine, size = op.accumulator(array), dist.get_world_size(group)
     most = max(1, _AT_ONCE_NBYTES // mine.itemsize // size) * size
     for begin in range(0, max(1, mine.size), most):
@@ -84,10 +92,40 @@ def _by_parts(array: Array, op: ReduceOp, group: Group, timeout: Any, exclusive:
         if exclusive:
             of_all = concatenated([rows[:1], rows[:-1]], 0).reshape(-1)
         dist.all_to_all_single(piece, of_all, there, back, group, timeout=timeout)
-    if mine.dtype == array.dtype:
-        return mine.reshape(array.shape)
+    return _given_shape(array, mine, op)
+
+
+def _given_shape(array: Array, reduced: Array, op: ReduceOp) -> Array:
+    """Return what has been reduced in the shape and dtype of what was given."""
+    if reduced.dtype == array.dtype:
+        return reduced.reshape(array.shape)
     out = empty(array, array.shape)  # of narrow floats, which are reduced in a wider dtype
-    op.finish(mine, out, 1)
+    op.finish(reduced, out, 1)
+    return out
+
+
+def _by_window(
+    array: Array, op: ReduceOp, window: Window, group: Group, timeout: Any, exclusive: bool
+) -> np.ndarray[Any, Any]:
+    """Reduce each rank's part of a piece where the ranks have written it, in place, and read one row of the outcome."""
+    mine = array.reshape(-1) if op.is_plain_on(array.dtype) else op.accumulator(array)
+    me, size = dist.get_rank(group), dist.get_world_size(group)
+    call, said = "exscan" if exclusive else "scan", f"{op.name} of {array.dtype!r}{list(array.shape)}"
+    out = np.empty(mine.size, mine.dtype)
+    most = HALF_NBYTES // mine.itemsize
+    for begin in range(0, mine.size, most):
+        piece = mine[begin : begin + most]
+        rows = [half[: piece.nbytes].view(mine.dtype) for half in window.halves[window.turn()]]
+        rows[me][...] = piece
+        agree(call, said, group, timeout)
+        part = shares(piece.size, size)[me]
+        parts = [row[part.start : part.stop] for row in rows]
+        for before, upto in pairwise(parts):
+            op.merge(before, upto, upto)
+        fence(group, timeout=timeout)
+        out[begin : begin + most] = rows[me - 1 if exclusive else me]
+        if not exclusive:
+            window.stay()
     return out
 
 

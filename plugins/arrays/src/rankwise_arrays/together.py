@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+from zlib import crc32
+
+import numpy as np
 
 import rankwise as dist
 from rankwise.errors import CollectiveMismatchError, UnsupportedOperationError
+from rankwise_arrays.fences import tell
 from rankwise_arrays.kinds import Group
 
-__all__ = ["compare", "together"]
+__all__ = ["agree", "compare", "together"]
 
 #: What a rank may raise in place of another.
 _KINDS = {kind.__name__: kind for kind in (MemoryError, TypeError, UnsupportedOperationError, ValueError)}
@@ -51,3 +55,15 @@ def compare(call: str, wanted: str, told: Sequence[str], group: Group) -> None:
     odd = tuple(rank for rank, each in zip(ranks, told, strict=True) if each != most or 2 * votes <= len(told))
     lines = "; ".join(f"rank {rank}: {each}" for rank, each in zip(ranks, told, strict=True))
     raise CollectiveMismatchError(f"{call}: the ranks do not {wanted}: {lines}", odd)
+
+
+def agree(call: str, said: str, group: Group, timeout: Any) -> None:
+    """Compare what the ranks of a group say, in one short collective if they say the same; it is a fence, too.
+
+    Raises:
+        CollectiveMismatchError: They say different things; it names those that differ from most.
+    """
+    told = np.empty(dist.get_world_size(group), np.int64)
+    tell(told, np.array([crc32(said.encode())]), group, timeout)
+    if (told != told[0]).any():
+        compare(call, "make the same call", together(call, lambda: said, group), group)

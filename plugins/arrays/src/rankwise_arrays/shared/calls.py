@@ -8,9 +8,9 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 import rankwise as dist
+from rankwise_arrays.fences import fence
 from rankwise_arrays.kinds import Group, taken
 from rankwise_arrays.shared.array import SharedArray
-from rankwise_arrays.shared.fences import fence
 from rankwise_arrays.shared.forms import Form, form_of, form_of_array
 from rankwise_arrays.shared.making import Source, make
 

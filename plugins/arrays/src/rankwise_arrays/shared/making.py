@@ -13,10 +13,10 @@ from mmap import PAGESIZE, mmap
 from typing import Any, NamedTuple
 
 import rankwise as dist
+from rankwise_arrays.fences import fence
 from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.shared import memory
 from rankwise_arrays.shared.array import Segment, SharedArray
-from rankwise_arrays.shared.fences import fence
 from rankwise_arrays.shared.forms import Form, described, read_form
 from rankwise_arrays.shared.hosts import Company, company, machine
 from rankwise_arrays.shared.room import check_room

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
+from rankwise_arrays.fences import fence
 from rankwise_arrays.messages import tag_for
-from rankwise_arrays.shared.fences import fence
 from rankwise_arrays.shared.hosts import Company
 from rankwise_arrays.waits import wait_all
 

@@ -6,9 +6,9 @@ from threading import Lock
 from typing import Any
 
 import rankwise as dist
-from rankwise_arrays.kinds import Group
+from rankwise_arrays.kinds import Array, Group
 
-__all__ = ["fence"]
+__all__ = ["fence", "tell"]
 
 _order = Lock()
 
@@ -35,5 +35,21 @@ def fence(group: Group = None, *, timeout: Any = None) -> None:
     with _order:  # a lock orders memory, whatever way the backend's barrier goes
         pass
     dist.barrier(group, timeout=timeout)
+    with _order:
+        pass
+
+
+def tell(told: Array, mine: Array, group: Group, timeout: Any) -> None:
+    """Tell all ranks of a group some numbers, and take theirs; it is a fence, too.
+
+    Args:
+        told: Takes the numbers of each rank, as rows.
+        mine: This rank's numbers.
+        group: The group; None is the default group.
+        timeout: How long it may take; None is the group's time-out.
+    """
+    with _order:
+        pass
+    dist.all_gather_single(told, mine, group, timeout=timeout)
     with _order:
         pass
