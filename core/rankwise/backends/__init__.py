@@ -70,6 +70,7 @@ from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, coun
 
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
+    import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
     from rankwise.backends.descriptions import describe_dtype, described_dtype
     from rankwise.backends.hookspecs import hookimpl
@@ -115,6 +116,7 @@ _LATER = {
     "last_words": ("rankwise.basics.process_end", "last_words"),
     "process_ending": ("rankwise.basics.process_end", "process_ending"),
     "COMMON": ("rankwise.basics.shared", "COMMON"),
+    "unasked_works": ("rankwise.basics.unasked", ""),
     "IN_PLACE": ("rankwise.basics.shared", "IN_PLACE"),
     "Blocks": ("rankwise.basics.shared", "Blocks"),
     "PLACES": ("rankwise.basics.shared", "PLACES"),
@@ -263,6 +265,7 @@ __all__ = [
     "DebugLevel",
     "blake2b",
     "compiled_parts",
+    "unasked_works",
     "debug_log",
     "get_debug_level",
     # how others fail

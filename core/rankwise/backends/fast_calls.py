@@ -199,11 +199,10 @@ class Shortcuts:
         send: Takes array, global rank and tag.
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
         all_reduce_coalesced: Takes a list of arrays and the reduce op.
-        isend: Takes array, global rank and tag; returns what stands for the message in the recorder, and a work to wait
-            for, or None if it has left; or None for nothing.
-        irecv: Takes array, global rank and tag; returns what stands for the message in the recorder, the sender's
-            global rank, the length in bytes of one that was there already, and a work to wait for, or None if it was;
-            or None for nothing.
+        isend, irecv: Take array, global rank and tag, the group, and what makes Python's work; return a work of
+            compiled code, or what the public function makes one of, or None for nothing. That is what stands for the
+            message in the recorder, and of an `isend` a work to wait for, or None if it has left; of an `irecv` the
+            sender's global rank and the length in bytes of a message that was there already.
         known: Takes the name of one of these collectives and its arguments but for the time-out, and returns what
             carries it out, for a call that is asynchronous; None where the general path must be taken.
     """
@@ -223,6 +222,6 @@ class Shortcuts:
     all_reduce_coalesced: Callable[[Any, Any, Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
-    isend: Callable[[Any, Any, Any], tuple[Ticket, Work | None] | None] = lambda *args: None
-    irecv: Callable[[Any, Any, Any], tuple[Ticket, int, int, Work | None] | None] = lambda *args: None
+    isend: Callable[[Any, Any, Any, Any, Any], Work | tuple[Ticket, Work | None] | None] = lambda *args: None
+    irecv: Callable[[Any, Any, Any, Any, Any], Work | tuple[Ticket, int, int] | None] = lambda *args: None
     known: Callable[[str, tuple[Any, ...]], Known | None] = _unknown

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
-from weakref import ref
+from typing import Any, Protocol
+from weakref import WeakSet, ref
 
-__all__ = ["look", "lose", "watch"]
+__all__ = ["Source", "also", "look", "lose", "watch"]
 
 #: Tells the flight recorder that an operation has ended, and with which error.
 Noted = Callable[[BaseException | None], object]
@@ -16,6 +16,24 @@ Noted = Callable[[BaseException | None], object]
 _A_FEW = 2
 #: As many as a flight recorder notes, and more.
 _works: deque[tuple[ref[Any], Noted]] = deque(maxlen=4096)
+
+
+class Source(Protocol):
+    """What hands works out, and looks after them by itself."""
+
+    def look(self) -> None:
+        """Note the ends of all that have ended."""
+
+    def lose(self, error: BaseException, /) -> None:
+        """End all that have not, in the child of a fork."""
+
+
+_sources: WeakSet[Source] = WeakSet()
+
+
+def also(source: Source) -> None:
+    """Look at a source too from now on; it is not kept alive."""
+    _sources.add(source)
 
 
 def watch(work: Any, noted: Noted) -> None:
@@ -27,6 +45,8 @@ def watch(work: Any, noted: Noted) -> None:
 def look() -> None:
     """Note the ends of all works that have ended, and of those that nobody has any more, not even their backends."""
     _tend(len(_works))
+    for source in list(_sources):
+        source.look()
 
 
 def lose(error: BaseException) -> None:
@@ -36,6 +56,8 @@ def lose(error: BaseException) -> None:
     for work in works:
         if work is not None and not work.ended and hasattr(work, "lose"):
             work.lose(error)
+    for source in list(_sources):
+        source.lose(error)
 
 
 def _tend(count: int) -> None:

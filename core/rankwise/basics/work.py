@@ -237,6 +237,10 @@ class CompletedWork(FutureWork):
         """Call immediately."""
         callback(self)
 
+    def call_when_done(self, callback: Callable[[Work], object], work: Work) -> None:
+        """Call `callback(work)` of the work that the program has, which may be another object."""
+        callback(work)
+
 
 #: The one completed work without a source.
 COMPLETED: Work = CompletedWork()
@@ -353,11 +357,15 @@ class BoundWork:
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call `callback(work)` once the operation has ended, in the context of this call."""
+        self.call_when_done(callback, self)
+
+    def call_when_done(self, callback: Callable[[Work], object], work: Work) -> None:
+        """Call `callback(work)` of the work that the program has, which may be another object."""
         run = copy_context().run
 
         def ended(_: Work) -> None:
             self.is_completed()
-            run(callback, self)
+            run(callback, work)
 
         try:
             self._inner.add_done_callback(ended)

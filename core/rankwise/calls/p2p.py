@@ -171,7 +171,9 @@ def isend(
     try:
         if (pg := resolve(group, "isend")) is None:
             return None
-        if group_dst is None and (sent := pg.shortcuts.isend(tensor, dst, tag)) is not None:
+        if group_dst is None and (sent := pg.shortcuts.isend(tensor, dst, tag, pg, _spelled)) is not None:
+            if not isinstance(sent, tuple):
+                return sent
             ticket, rest = sent
             if rest is None:
                 return _Ended(pg, tensor, f"isend to rank {dst}", ticket)
@@ -227,12 +229,11 @@ def irecv(
     try:
         if (pg := resolve(group, "irecv")) is None:
             return None
-        if group_src is None and (come := pg.shortcuts.irecv(tensor, src, tag)) is not None:
-            ticket, sender, nbytes, rest = come
-            if rest is None:
-                return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
-            lane = pg.lane(tensor, "recv")
-            return _Message(pg, lane, rest, tensor, tensor, f"irecv from rank {sender}", ticket, sender)
+        if group_src is None and (come := pg.shortcuts.irecv(tensor, src, tag, pg, _spelled)) is not None:
+            if not isinstance(come, tuple):
+                return come
+            ticket, sender, nbytes = come
+            return _Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
         tag = check.tag(pg, "irecv", tag)
         array, peer, lane = incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
@@ -247,6 +248,34 @@ def irecv(
     except BaseException as error:
         broken(pg, error)
         raise
+
+
+def _spelled(
+    pg: ProcessGroup,
+    lane: Communicator,
+    inner: Work | None,
+    tensor: Any,
+    op: str,
+    peer: int,
+    ticket: Ticket,
+    nbytes: int,
+) -> Work:
+    """Return all that a work of compiled code is, which does by itself only what programs do with most works.
+
+    Args:
+        pg: The group.
+        lane: The communicator that carries the message.
+        inner: The backend's work; None for a message that had ended before its call returned.
+        tensor: The caller's array.
+        op: `isend` or `irecv`.
+        peer: The other, as a global rank.
+        ticket: What stands for the message in the recorder.
+        nbytes: How many bytes of a message were there already.
+    """
+    what = f"isend to rank {peer}" if op == "isend" else f"irecv from rank {peer}"
+    if inner is None:
+        return _Ended(pg, tensor, what, ticket, None if op == "isend" else peer, nbytes)
+    return _Message(pg, lane, inner, tensor, tensor, what, ticket, peer)
 
 
 class _Ended(CompletedWork):
@@ -291,6 +320,9 @@ class _Message(BoundWork):
     It is made for each message that does not end immediately: what only errors and prints say is put together there.
     """
 
+    #: What a compiled wait has come to before it leaves the rest to this: an error, or that it has noted its beginning.
+    _come_to: BaseException | bool = False
+
     def __init__(
         self,
         pg: ProcessGroup,
@@ -329,9 +361,13 @@ class _Message(BoundWork):
         Without a time-out the group's applies, and at its end the message is withdrawn, or the group given up.
         """
         try:
-            timeout_s = self._timeout_s if timeout is None else seconds(timeout)
-            if self._noted is not None:
+            if self._come_to:
+                come_to, self._come_to = self._come_to, False
+                if isinstance(come_to, BaseException):
+                    raise come_to
+            elif self._noted is not None:
                 self._pg.trail.asked(self._ticket)
+            timeout_s = self._timeout_s if timeout is None else seconds(timeout)
             try:
                 self._inner.wait(timeout_s)
             except DistTimeoutError:

@@ -79,14 +79,15 @@ static bool messages_take_peer(Messages *messages, Letter *letter, PyObject *giv
 
 bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written)
 {
-    if (count != 3 || !(PyLong_CheckExact(args[1]) || (written && args[1] == Py_None)) || !PyLong_CheckExact(args[2]))
+    if ((count != TAG + 1 && count != ARGUMENTS) || !(PyLong_CheckExact(args[1]) || (written && args[1] == Py_None)) || !PyLong_CheckExact(args[2]))
         return false;
     long tag = PyLong_AsLong(args[2]);
     letter->array = arguments_plain(args[0], written);
     if (letter->array == NULL || tag < 0 || tag > (long)messages->most_tag || !messages_mark_of(messages, letter->array, &letter->mark))
         return false;
     letter->tag = (unsigned)tag;
-    letter->serial = 0;
+    letter->serial = letter->came_nbytes = 0;
+    letter->received = written;
     letter->waited_ns = messages->patience.waited_ns;
     letter->nbytes = (size_t)PyArray_NBYTES(letter->array);
     return messages_take_peer(messages, letter, args[1]);
@@ -497,21 +498,16 @@ PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t
     return PyErr_Occurred() ? NULL : PyBool_FromLong(sent);
 }
 
-/* What an asynchronous message that has ended already returns: what stands for it, and what there is to say of its end. */
-static PyObject *messages_told(const Messages *messages, const Letter *letter, PyObject *end)
-{
-    return Py_BuildValue("(NN)", trail_ticket(messages->trail, letter->serial), end);
-}
-
 /* Begin to send, which is the end of it if there is room; else nothing is done. */
 PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
-    if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way) || !messages_is_brief(&letter) ||
+    if (count != ARGUMENTS || !messages_take_arguments(messages, &letter, args, count, false) ||
+        !messages_may_send(messages, letter.way) || !messages_is_brief(&letter) ||
         !messages_fits(messages, &letter) || !messages_send_brief(messages, &letter, text_isend))
         return messages_declined(Py_None);
     messages_end_noting(messages, &letter);
-    return messages_told(messages, &letter, Py_NewRef(Py_None));
+    return messages_work(messages, &letter, args, NULL, trail_ticket(messages->trail, letter.serial));
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -670,15 +666,15 @@ static bool messages_end_receiving(Messages *messages, const Letter *letter, Tak
 PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
-    if (!messages_take_arguments(messages, &letter, args, count, true))
+    if (count != ARGUMENTS || !messages_take_arguments(messages, &letter, args, count, true))
         return messages_declined(Py_None);
     Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING)
-        return PyErr_Occurred() ? messages_declined(Py_None) : messages_post(messages, &letter);
+        return PyErr_Occurred() ? messages_declined(Py_None) : messages_post(messages, &letter, args);
     messages_begin_noting(messages, &letter, text_irecv, 0);
     if (!messages_end_receiving(messages, &letter, taken))
         return NULL;
-    return Py_BuildValue("(NlKO)", trail_ticket(messages->trail, letter.serial), letter.way->name, (unsigned long long)letter.came_nbytes, Py_None);
+    return messages_work(messages, &letter, args, NULL, trail_ticket(messages->trail, letter.serial));
 }
 
 /* Take the seat, which is free: the interpreter is let go, and nobody else may read the rings. */

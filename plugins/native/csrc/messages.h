@@ -40,6 +40,9 @@ typedef struct {
     PyObject *mark, *settle, *stand_up, *met;
     PyObject *register_offer, *offer, *ask_for, *answer, *copied;
     PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken, *only_waited;
+    PyObject *lane; /* the communicator, for works that Python spells out */
+    RequestState *posted; /* the receives of whose ends the recorder has not been told; borrowed */
+    PyObject *weakrefs;
     int size;
     unsigned most_tag, raw;
     uint64_t window_nbytes, message_nbytes;
@@ -66,7 +69,11 @@ typedef struct {
     uint64_t came_nbytes; /* of a message that has been received */
     uint64_t serial;   /* of its entry in the recorder; 0 for none */
     int64_t waited_ns; /* how long all messages before it have waited */
+    bool received;     /* whether it is received, or sent */
 } Letter;
+
+/* The arguments of a public call: of those that begin a message, the last two are for the work that they return. */
+enum { ARRAY, PEER, TAG, GROUP, SPELL, ARGUMENTS };
 
 /* How an attempt to receive has ended: with nothing done, with the message, or with an error. */
 typedef enum { NOTHING, TAKEN, FAILED } Taken;
@@ -99,12 +106,25 @@ PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t
 PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count);
 PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_t count);
 
+/* Return the work of a message: of one that goes on with its request, or of one that has ended. The reference to what stands
+   for it in the recorder is taken. */
+PyObject *messages_work(Messages *messages, const Letter *letter, PyObject *const *args, RequestState *request, PyObject *ticket);
 /* Post a receive whose message is not here; None if that is left to Python. */
-PyObject *messages_post(Messages *messages, const Letter *letter);
+PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *const *args);
+/* Whether the message of a posted receive has come; who waits for it looks. An exception may be set. */
+bool messages_take_posted(Messages *messages, RequestState *request, bool waits);
+/* Tell the recorder, once, of the end of a posted receive; false with an exception set. */
+bool messages_tell(Messages *messages, RequestState *request);
+/* Somebody else tells it. */
+void messages_unlist(RequestState *request);
 /* Take in a message that a posted receive meets; false if none does. An exception may be set. */
 bool messages_meet_posted(Messages *messages, const Way *way, const Frame *frame);
 /* take(request, waits): whether the message of a posted receive has come. */
 PyObject *messages_py_take(Messages *messages, PyObject *const *args, Py_ssize_t count);
+/* look(): tell the recorder of all posted receives that have ended, and that the program has not asked about. */
+PyObject *messages_py_look(Messages *messages, PyObject *unused);
+/* lose(error): end all that have not, in the child of a fork. */
+PyObject *messages_py_lose(Messages *messages, PyObject *error);
 /* woken(slept_ns): that the engine has waited for it so long, where `take` has looked in vain. */
 PyObject *messages_py_woken(Messages *messages, PyObject *slept_ns);
 

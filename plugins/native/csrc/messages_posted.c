@@ -70,6 +70,86 @@ static bool posted_leave(Messages *messages, unsigned tag, int peer, RequestStat
     return left;
 }
 
+/* ------------------------------------------------------------------ the recorder, which is told of each end once */
+
+/* Remember that the recorder is to be told, with what stands for the message there. */
+static void posted_list(Messages *messages, RequestState *request, PyObject *ticket)
+{
+    request->ticket = ticket;
+    request->next = messages->posted;
+    request->link = &messages->posted;
+    if (request->next != NULL)
+        request->next->link = &request->next;
+    messages->posted = request;
+}
+
+void messages_unlist(RequestState *request)
+{
+    if (request->link == NULL)
+        return;
+    *request->link = request->next;
+    if (request->next != NULL)
+        request->next->link = request->link;
+    request->next = NULL;
+    request->link = NULL;
+}
+
+bool messages_tell(Messages *messages, RequestState *request)
+{
+    if (request->link == NULL)
+        return true;
+    messages_unlist(request);
+    if (messages->trail == NULL) /* the collector of garbage has been there */
+        return true;
+    return trail_end_asked(messages->trail, request->ticket, request->error == Py_None ? NULL : request->error);
+}
+
+void messages_let_posted_go(RequestState *request)
+{
+    if (request->link == NULL)
+        return;
+    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
+    if (!messages_tell((Messages *)request->by, request))
+        PyErr_WriteUnraisable((PyObject *)request->by);
+    if (error != NULL)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+}
+
+/* The first that has ended, or that has not, as is asked; borrowed. */
+static RequestState *posted_that_is(const Messages *messages, bool done)
+{
+    RequestState *request = messages->posted;
+    while (request != NULL && request->done != done)
+        request = request->next;
+    return request;
+}
+
+PyObject *messages_py_look(Messages *messages, PyObject *Py_UNUSED(unused))
+{
+    RequestState *request;
+    /* From the beginning each time: telling may run other code. */
+    while ((request = posted_that_is(messages, true)) != NULL) {
+        Py_INCREF(request);
+        bool told = messages_tell(messages, request);
+        Py_DECREF(request);
+        if (!told)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *messages_py_lose(Messages *messages, PyObject *error)
+{
+    RequestState *request;
+    while ((request = posted_that_is(messages, false)) != NULL) {
+        Py_INCREF(error);
+        Py_XSETREF(request->error, error);
+        request->done = true;
+    }
+    Py_RETURN_NONE;
+}
+
 /* ------------------------------------------------------------------ posting */
 
 /* Whether the engine would only put this receive into its line, and nobody has to be woken for it. */
@@ -97,7 +177,7 @@ static RequestState *posted_new(Messages *messages, const Letter *letter)
     return request;
 }
 
-PyObject *messages_post(Messages *messages, const Letter *letter)
+PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *const *args)
 {
     Letter posted = *letter;
     int collects = PyGC_Disable();
@@ -107,7 +187,11 @@ PyObject *messages_post(Messages *messages, const Letter *letter)
     if (request == NULL)
         return messages_declined(Py_None);
     messages_begin_noting(messages, &posted, text_irecv, 0);
-    return Py_BuildValue("(NliN)", trail_ticket(messages->trail, posted.serial), letter->way->name, 0, request);
+    PyObject *ticket = trail_release_message(messages->trail, posted.serial);
+    posted_list(messages, request, Py_XNewRef(ticket));
+    PyObject *work = messages_work(messages, letter, args, request, ticket);
+    Py_DECREF(request);
+    return work;
 }
 
 /* ------------------------------------------------------------------ the message */
@@ -191,21 +275,30 @@ static bool posted_look(Messages *messages, Way *way, RequestState *request)
     return well && !PyErr_Occurred();
 }
 
+bool messages_take_posted(Messages *messages, RequestState *request, bool waits)
+{
+    long peer = request->by == (PyObject *)messages ? PyLong_AsLong(request->peer) : -1;
+    if (request->done || peer < 0 || peer >= messages->size || messages->progress->owner != 0)
+        return request->done && !PyErr_Occurred();
+    Way *way = &messages->ways[peer];
+    bool looked = request->looked;
+    request->looked = false;
+    if (!waits || looked)
+        return posted_goes_on(messages, way, request) ? false : request->done && !PyErr_Occurred();
+    if (posted_goes_on(messages, way, request) && posted_first(messages, (unsigned)request->tag, (int)peer) == request &&
+        !posted_look(messages, way, request))
+        return false;
+    return request->done && !PyErr_Occurred();
+}
+
 PyObject *messages_py_take(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || !Py_IS_TYPE(args[0], messages->request_type)) {
         PyErr_SetString(PyExc_TypeError, "take(request, waits)");
         return NULL;
     }
-    RequestState *request = (RequestState *)args[0];
-    long peer = request->by == (PyObject *)messages ? PyLong_AsLong(request->peer) : -1;
-    if (request->done || peer < 0 || peer >= messages->size || messages->progress->owner != 0)
-        return PyErr_Occurred() ? NULL : PyBool_FromLong(request->done);
-    Way *way = &messages->ways[peer];
-    if (posted_goes_on(messages, way, request) && args[1] == Py_True && posted_first(messages, (unsigned)request->tag, (int)peer) == request &&
-        !posted_look(messages, way, request))
-        return NULL;
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(request->done);
+    bool taken = messages_take_posted(messages, (RequestState *)args[0], args[1] == Py_True);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(taken);
 }
 
 PyObject *messages_py_woken(Messages *messages, PyObject *slept_ns)

@@ -34,6 +34,7 @@ static const Hook hooks[] = {
     {"claim", AT(claim)},
     {"taken", AT(taken)},
     {"only_waited", AT(only_waited)},
+    {"lane", AT(lane)},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
@@ -69,6 +70,8 @@ static int messages_clear(Messages *messages)
 static void messages_free(Messages *messages)
 {
     PyObject_GC_UnTrack(messages);
+    if (messages->weakrefs != NULL)
+        PyObject_ClearWeakRefs((PyObject *)messages);
     messages_clear(messages);
     PyMem_Free(messages->ways);
     Py_TYPE(messages)->tp_free((PyObject *)messages);
@@ -186,6 +189,8 @@ static PyMethodDef methods[] = {
     {"isend", (PyCFunction)(void (*)(void))messages_py_isend, METH_FASTCALL, NULL},
     {"irecv", (PyCFunction)(void (*)(void))messages_py_irecv, METH_FASTCALL, NULL},
     {"woken", (PyCFunction)messages_py_woken, METH_O, NULL},
+    {"look", (PyCFunction)messages_py_look, METH_NOARGS, NULL},
+    {"lose", (PyCFunction)messages_py_lose, METH_O, NULL},
     {"take", (PyCFunction)(void (*)(void))messages_py_take, METH_FASTCALL, NULL},
     {0},
 };
@@ -198,8 +203,11 @@ static PyTypeObject MessagesType = {
     .tp_traverse = (traverseproc)messages_traverse,
     .tp_clear = (inquiry)messages_clear,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_weaklistoffset = offsetof(Messages, weakrefs),
     .tp_methods = methods,
 };
+
+int messages_add_work(PyObject *module);
 
 int messages_add_types(PyObject *module)
 {
@@ -215,5 +223,5 @@ int messages_add_types(PyObject *module)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].text = PyUnicode_InternFromString(texts[i].letters)) == NULL)
             return -1;
-    return PyModule_AddType(module, &MessagesType);
+    return messages_add_work(module) < 0 ? -1 : PyModule_AddType(module, &MessagesType);
 }

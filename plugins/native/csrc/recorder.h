@@ -77,5 +77,11 @@ void trail_end_message(Trail *trail, uint64_t serial, long peer, int64_t waited_
 void trail_break_message(Trail *trail, uint64_t serial);
 /* Return what stands for a message in Python. */
 PyObject *trail_ticket(const Trail *trail, uint64_t serial);
+/* Note that the call which has begun a message returns while the message goes on; what stands for that. */
+PyObject *trail_release_message(const Trail *trail, uint64_t serial);
+/* Note that the program waits from now on for what this stands for. */
+void trail_ask(Trail *trail, PyObject *ticket);
+/* Note that it has been seen to end, with an error or NULL; false, with an exception set, if that cannot be noted. */
+bool trail_end_asked(Trail *trail, PyObject *ticket, PyObject *error);
 
 #endif

@@ -301,16 +301,27 @@ static PyObject *trail_py_released(Trail *trail, PyObject *ticket)
     Py_RETURN_NONE;
 }
 
-static PyObject *trail_py_asked(Trail *trail, PyObject *ticket)
+PyObject *trail_release_message(const Trail *trail, uint64_t serial)
+{
+    Entry *entry = recorder_entry(trail->recorder, serial);
+    if (entry != NULL)
+        entry->thread = 0;
+    return ticket_of(entry);
+}
+
+void trail_ask(Trail *trail, PyObject *ticket)
 {
     Entry *entry = entry_of(trail, ticket);
-    if (entry == NULL)
-        return NULL;
-    if (entry->ended_ns == 0) {
+    if (entry != NULL && entry->ended_ns == 0) {
         entry->asked_ns = native_monotonic_ns();
         trail->asked = entry->serial;
     }
-    Py_RETURN_NONE;
+}
+
+static PyObject *trail_py_asked(Trail *trail, PyObject *ticket)
+{
+    trail_ask(trail, ticket);
+    return PyErr_Occurred() ? NULL : recorder_or_none(NULL);
 }
 
 /* They may be waited for in any order: the mark is the one with the highest number. */
@@ -325,19 +336,16 @@ static void recorder_mark_ended(Trail *trail, const Entry *entry)
         trail_keep(trail, which, entry);
 }
 
-static PyObject *trail_py_ended(Trail *trail, PyObject *args, PyObject *options)
+/* Note an end; `source` is None or who has sent a message from anyone. */
+static bool trail_note_end(Trail *trail, PyObject *ticket, PyObject *error, PyObject *source)
 {
-    static char *names[] = {"ticket", "error", "source", NULL};
-    PyObject *ticket, *error = Py_None, *source = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, options, "O|OO", names, &ticket, &error, &source))
-        return NULL;
     PyObject *text = NULL;
     if (error != Py_None && (text = recorder_words_of(error)) == NULL)
-        return NULL;
+        return false;
     Entry *entry = entry_of(trail, ticket);
     if (entry == NULL || entry->ended_ns != 0) {
         Py_XDECREF(text);
-        return entry == NULL ? NULL : recorder_or_none(NULL);
+        return entry != NULL;
     }
     entry->ended_ns = native_monotonic_ns();
     if (source != Py_None)
@@ -347,7 +355,21 @@ static PyObject *trail_py_ended(Trail *trail, PyObject *args, PyObject *options)
     else
         recorder_mark_ended(trail, entry);
     recorder_count_end(trail, entry);
-    return PyErr_Occurred() ? NULL : recorder_or_none(NULL);
+    return !PyErr_Occurred();
+}
+
+bool trail_end_asked(Trail *trail, PyObject *ticket, PyObject *error)
+{
+    return trail_note_end(trail, ticket, error == NULL ? Py_None : error, Py_None);
+}
+
+static PyObject *trail_py_ended(Trail *trail, PyObject *args, PyObject *options)
+{
+    static char *names[] = {"ticket", "error", "source", NULL};
+    PyObject *ticket, *error = Py_None, *source = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, options, "O|OO", names, &ticket, &error, &source))
+        return NULL;
+    return trail_note_end(trail, ticket, error, source) ? recorder_or_none(NULL) : NULL;
 }
 
 static PyObject *trail_py_fail(Trail *trail, PyObject *error)

@@ -9,6 +9,11 @@
 #include <unistd.h>
 
 enum { LEAST_CAPACITY = 4096 };
+/* Small frames stay in the first pages of a ring, as each page costs both ends a fault when it is used first, which takes
+   longer than ten small messages; and a few pages stay in the caches. */
+enum { SMALL_NBYTES = 4096 + HEADER_NBYTES, FIRST_LAP_NBYTES = 32 << 10 };
+/* How much of small frames is read before the writer hears of it. */
+enum { TOLD_NBYTES = FIRST_LAP_NBYTES / 4 };
 
 static Word *rings_control(const unsigned char *ring, int index)
 {
@@ -34,11 +39,18 @@ uint64_t rings_unread(Rings *rings)
     return rings->head - rings->known_tail;
 }
 
+/* Whether a small frame had better begin a new lap, though there is room at the end of the ring. The peer has read most of
+   this lap: all that it has read is room for what is written before it comes to the end of the lap. */
+static bool rings_laps_early(const Rings *rings, size_t need, size_t at)
+{
+    return need <= SMALL_NBYTES && at >= rings->lap_nbytes && rings->head - rings->known_tail <= at / 4;
+}
+
 /* How much is left unused at the end of the ring before a frame of so many bytes. */
 static size_t rings_skipped_before(const Rings *rings, size_t need)
 {
-    size_t left = (size_t)rings->capacity - rings->head % (size_t)rings->capacity;
-    return left < need ? left : 0;
+    size_t at = rings->head % (size_t)rings->capacity, left = (size_t)rings->capacity - at;
+    return left < need || rings_laps_early(rings, need, at) ? left : 0;
 }
 
 static bool rings_known_to_fit(const Rings *rings, size_t need)
@@ -52,15 +64,21 @@ bool rings_fit(Rings *rings, size_t nbytes)
 {
     size_t need = HEADER_NBYTES + rings_padded(nbytes);
     /* The peer's word need not be fetched as long as there was room enough before. */
-    return rings_known_to_fit(rings, need) || (rings_unread(rings), rings_known_to_fit(rings, need));
+    if (rings_known_to_fit(rings, need) || (rings_unread(rings), rings_known_to_fit(rings, need)))
+        return true;
+    if (rings->lap_nbytes < (size_t)rings->capacity)
+        rings->lap_nbytes *= 2; /* so much is sent at once that short laps leave too little room */
+    return false;
 }
 
 bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
 {
-    size_t capacity = (size_t)rings->capacity, need = HEADER_NBYTES + rings_padded(nbytes);
-    size_t at = rings->head % capacity, skipped = rings_skipped_before(rings, need);
+    size_t capacity = (size_t)rings->capacity, need = HEADER_NBYTES + rings_padded(nbytes), at = rings->head % capacity;
+    if (need <= SMALL_NBYTES && at >= rings->lap_nbytes)
+        rings_unread(rings);
     if (!rings_fit(rings, nbytes))
         return false;
+    size_t skipped = rings_skipped_before(rings, need);
     if (skipped > 0) {
         rings_put_word(rings->out + at, WRAP);
         at = 0;
@@ -172,11 +190,14 @@ bool rings_have_news(const Rings *rings)
 /* Let the peer have the room of so many bytes. */
 static void rings_pass(Rings *rings, size_t nbytes)
 {
+    uint64_t most = (uint64_t)rings->capacity / 8;
+    if (nbytes <= SMALL_NBYTES && most > TOLD_NBYTES)
+        most = TOLD_NBYTES;
     rings->tail += nbytes;
     uint64_t head = atomic_load_explicit(rings_control(rings->into, HEAD), memory_order_relaxed);
     /* To tell costs as much as a small message, and need not be yet: a writer that waits for room has filled far more
        than this, and this end tells of it when it reads that. */
-    if (head - rings->told_tail <= (uint64_t)rings->capacity / 8)
+    if (head - rings->told_tail <= most)
         return;
     rings->told_tail = rings->tail;
     /* Release: it has been read before it is written over. */
@@ -413,6 +434,7 @@ static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     rings->into = begin + place.into + CONTROL_NBYTES;
     rings->asleep = (Word *)(uintptr_t)(begin + place.asleep);
     rings->capacity = place.nbytes - CONTROL_NBYTES;
+    rings->lap_nbytes = FIRST_LAP_NBYTES;
     rings->eager_nbytes = rings->capacity / 8;
     return (PyObject *)rings;
 }

@@ -125,13 +125,24 @@ bool state_make_tag(const GuardState *guard, unsigned long long number, const vo
     return hash(tag, TAG_NBYTES, text, sizeof text, key, (size_t)PyBytes_GET_SIZE(guard->key)) == 0;
 }
 
-#define HOLDER(struct_name, count, its_members)                     \
+static void state_let_nothing_go(PyObject *Py_UNUSED(holder)) {}
+
+static void state_let_request_go(PyObject *holder)
+{
+    messages_let_posted_go((RequestState *)holder);
+}
+
+#define HOLDER(struct_name, count, its_members, let_go)             \
     static int state_visit_##struct_name(PyObject *holder, visitproc visit, void *arg) { return state_visit(holder, count, visit, arg); } \
-    static int state_clear_##struct_name(PyObject *holder) { return state_let_go(holder, count); } \
+    static int state_clear_##struct_name(PyObject *holder)          \
+    {                                                               \
+        let_go(holder);                                             \
+        return state_let_go(holder, count);                         \
+    }                                                               \
     static void state_free_##struct_name(PyObject *holder)          \
     {                                                               \
         PyObject_GC_UnTrack(holder);                                \
-        state_let_go(holder, count);                                \
+        state_clear_##struct_name(holder);                          \
         Py_TYPE(holder)->tp_free(holder);                           \
     }                                                               \
     PyTypeObject struct_name##Type = {                              \
@@ -145,12 +156,12 @@ bool state_make_tag(const GuardState *guard, unsigned long long number, const vo
         .tp_members = its_members,                                  \
     }
 
-HOLDER(PeerState, 2, peer_members);
-HOLDER(PipeState, 2, pipe_members);
-HOLDER(ConnectionState, 4, connection_members);
-HOLDER(ReaderState, 1, reader_members);
-HOLDER(GuardState, 1, guard_members);
-HOLDER(RequestState, 8, request_members);
+HOLDER(PeerState, 2, peer_members, state_let_nothing_go);
+HOLDER(PipeState, 2, pipe_members, state_let_nothing_go);
+HOLDER(ConnectionState, 4, connection_members, state_let_nothing_go);
+HOLDER(ReaderState, 1, reader_members, state_let_nothing_go);
+HOLDER(GuardState, 1, guard_members, state_let_nothing_go);
+HOLDER(RequestState, 9, request_members, state_let_request_go);
 
 int state_add_types(PyObject *module)
 {

@@ -84,17 +84,25 @@ typedef struct {
 } WindowState;
 
 /* Of a request: its engine, its memory, the other rank or None for anyone, what went wrong, who has sent, and its future, or
-   None; the array that it was posted for and what has posted it, both compiled code's and else NULL. */
-typedef struct {
+   None; the array that it was posted for, what has posted it, and what stands for it in the recorder, all three compiled
+   code's and else NULL. */
+typedef struct RequestState {
     PyObject_HEAD
-    PyObject *engine, *buffer, *peer, *error, *source, *promise, *array, *by;
+    PyObject *engine, *buffer, *peer, *error, *source, *promise, *array, *by, *ticket;
     unsigned long long tag, nbytes;
     unsigned dtype;
     bool done, watched, streamed;
+    /* For C alone: whether who waits for it has just looked for its message in vain; and the list that it stands in while
+       the recorder has not been told of its end. */
+    bool looked;
+    struct RequestState *next, **link;
 } RequestState;
 
 extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType,
     ConnectionStateType, ReaderStateType, GuardStateType, RequestStateType;
+
+/* Tell the recorder of the end of a posted receive that nobody has anymore, if nobody has yet. */
+void messages_let_posted_go(RequestState *request);
 
 /* Whether tags can be made here: there is a key, and a hash. */
 bool state_makes_tags(const GuardState *guard);

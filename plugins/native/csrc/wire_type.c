@@ -21,9 +21,10 @@ typedef struct {
 } Note;
 
 /* Take the arguments of a message that may be sent or received here. */
+/* Read array, peer and tag; two more are for works, of which Python makes those between hosts. */
 static bool wire_take_arguments(const Wire *wire, Note *note, PyObject *const *args, Py_ssize_t count, bool written)
 {
-    if (count != 3 || wire->trail == NULL || !PyLong_CheckExact(args[1]) || !PyLong_CheckExact(args[2]))
+    if ((count != 3 && count != 5) || wire->trail == NULL || !PyLong_CheckExact(args[1]) || !PyLong_CheckExact(args[2]))
         return false;
     long name = PyLong_AsLong(args[1]), tag = PyLong_AsLong(args[2]);
     note->array = arguments_plain(args[0], written);
@@ -167,7 +168,7 @@ static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t cou
         return Py_NewRef(Py_None);
     uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv, 0);
     trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
-    return Py_BuildValue("(NlKO)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes, Py_None);
+    return Py_BuildValue("(NlK)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes);
 }
 
 static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t count)

@@ -6,14 +6,17 @@ import asyncio
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
 import rankwise as dist
+from rankwise.basics.recording import Totals
 
-__all__ = ["endings", "forked", "in_world", "lines", "many", "parted", "polled"]
+__all__ = ["answers", "endings", "forked", "in_world", "lines", "many", "parted", "polled", "unasked"]
 
 PATIENCE_S = 60.0
 #: Nothing, short ones, one that passes in one piece, and those that go in pieces or from memory to memory.
@@ -213,6 +216,74 @@ def endings() -> list[str]:
     dist.barrier()
     dist.destroy_process_group(group)
     return found
+
+
+def answers() -> list[Any]:
+    """Return what the works of a receive and of a send say of themselves, before and after they end."""
+    dist.barrier()
+    _answers()  # Python carries out the first messages of a group, and compiled code the others
+    return _answers()
+
+
+def _answers() -> list[Any]:
+    said, room, mine = list[Any](), np.zeros(2, np.int32), np.ones(3, np.int32)
+    if dist.get_rank() == 0:
+        work: Any = dist.irecv(room, 1)
+        said += [repr(work), work.is_completed(), work.is_success(), work.exception(), work.nbytes]
+        said += [_error(work.source_rank), _error(lambda: work.wait(0.01)).partition(", waiting")[0]]
+        work.add_done_callback(lambda of: said.append(of is work))
+        dist.barrier()
+        said += [work.wait(), work.wait(5), work.wait(timeout=timedelta(seconds=5)), repr(work)]
+        said += [work.nbytes, work.count(np.int32), work.source_rank(), work.result() is room, room.tolist()]
+        said += [_error(lambda: work.count(np.float64)), work.cancel(), work.exception()]
+        said += [work.is_completed(), work.is_success(), work.get_future().result(5) is room]
+        quick: Any = dist.irecv(room, 1)
+        dist.send(mine, 1)
+        said += [quick.wait(), quick.source_rank(), quick.is_completed(), isinstance(quick, dist.Work)]
+        said += [asyncio.run(_result(quick)) is room, weakref.ref(quick)() is quick]
+        sending: Any = dist.isend(mine, 1)
+        said += [sending.wait(), repr(sending), sending.is_completed(), sending.is_success(), sending.nbytes]
+        said += [_error(sending.source_rank), sending.result() is mine, sending.synchronize(), sending.cancel()]
+        sending.add_done_callback(lambda of: said.append(of is sending))
+    else:
+        dist.barrier()
+        dist.send(np.full(1, 7, np.int32), 0)
+        dist.recv(np.empty(3, np.int32), 0)
+        dist.send(mine[:2], 0)
+        dist.recv(np.empty(3, np.int32), 0)
+    dist.barrier()
+    return said
+
+
+async def _result(work: Any) -> Any:
+    return await work
+
+
+def unasked() -> list[int]:
+    """Return how many of the receives count as ended, that nobody asks about, before and after their messages come."""
+    ended: list[int] = []
+    dist.stats()  # from the first on there are figures
+    for turn in range(3):  # Python carries out the first messages of a group, and compiled code the others
+        rooms = np.empty((2, 3))
+        works = [dist.irecv(room, 1, tag=1) for room in rooms] if dist.get_rank() == 0 else []
+        if turn == 1:
+            works.clear()
+        ended += [_ended()] if dist.get_rank() == 0 else []
+        dist.barrier()
+        if dist.get_rank() == 0:
+            dist.recv(np.empty(1), 1)  # before it, two others come
+            ended.append(_ended())
+        else:
+            dist.send(np.zeros(3), 0, tag=1)
+            dist.send(np.zeros(3), 0, tag=1)
+            dist.send(np.zeros(1), 0)
+        dist.barrier()
+    return ended
+
+
+def _ended() -> int:
+    dist.stats()  # it looks for those that have
+    return int(Totals(*dist.group.WORLD.trail.totals()["irecv"]).ended)  # type: ignore[union-attr]
 
 
 def parted() -> str:

@@ -22,6 +22,23 @@ SEEDS = range(6)
 #: With the compiled parts on all ranks, on none, and on every other.
 COMPILED = {"on": "on", "off": "off", "mixed": "{rank}"}
 
+#: What `answers` returns, whoever has made the works.
+ANSWERS = [
+    "<Work: irecv, number 4, from rank 1, on group 'default': pending>",
+    *(False, False, None, 0),
+    "RuntimeError: source_rank() is for a receive that has completed",
+    "DistTimeoutError: irecv from rank 1 on group 'default', rank 0: timed out: not done within 0.01 s",
+    *(True, True, True, True),
+    "<Work: irecv, number 4, from rank 1, on group 'default': done>",
+    *(4, 1, 1, True, [7, 0]),
+    "ValueError: 4 bytes are no whole number of elements of float64, which have 8",
+    *(False, None, True, True, True, True, 1, True, True, True, True, True),
+    "<Work: isend, number 7, to rank 1, on group 'default': done>",
+    *(True, True, 0),
+    "RuntimeError: source_rank() is for a receive that has completed",
+    *(True, None, False, True),
+]
+
 
 @pytest.fixture(scope="module", params=COMPILED)
 def two(request: pytest.FixtureRequest) -> Iterator[RankPool]:
@@ -70,6 +87,14 @@ def test_receives_end_as_others_where_no_message_comes(two: RankPool) -> None:
     assert late.startswith("DistTimeoutError: irecv from rank 1 on group ")
     assert "not done within 0.3 s, waiting for rank 1" in late
     assert aborted == "GroupAbortedError"
+
+
+def test_compiled_works_say_what_those_of_python_say(two: RankPool) -> None:
+    assert first(two, programs.answers) == ANSWERS
+
+
+def test_receives_that_nobody_asks_about_count_as_ended_once_they_have(two: RankPool) -> None:
+    assert first(two, programs.unasked) == [0, 2, 2, 4, 4, 6]
 
 
 def test_a_receive_ends_with_its_sender(two: RankPool) -> None:

@@ -21,7 +21,7 @@ from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.transport.pipe import Pipe
-from rankwise_gloo_tcp.transport.rings import Bell, Place, PythonRings, Sleep, ring_nbytes
+from rankwise_gloo_tcp.transport.rings import Bell, Place, PythonRings, Sleep, message, ring_nbytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shared memory needs Linux")
 
@@ -97,8 +97,18 @@ def _expect(two: _Two, tag: int, data: memoryview) -> None:
     assert got == data
 
 
+def _fill(two: _Two) -> None:
+    """Have the ring full a few times, after which compiled code uses all of it."""
+    _send(two.writer, 0, _PATTERN[: 4 * two.capacity])
+    while not two.writer.idle or two.reader.has_news():
+        two.reader.receive()
+        two.writer.flush()
+    _expect(two, 0, _PATTERN[: 4 * two.capacity])
+
+
 def test_messages_of_all_sizes_pass_the_end_of_the_ring_at_all_places(two: _Two) -> None:
     eager = two.writer.eager_nbytes
+    _fill(two)
     for start in range(0, eager + 128, 32 * 73):
         for nbytes in (0, 1, 31, 32, 33, eager - 1, eager, eager + 1):
             # Move to a place so far before the end.
@@ -111,6 +121,29 @@ def test_messages_of_all_sizes_pass_the_end_of_the_ring_at_all_places(two: _Two)
             two.reader.receive()
             _expect(two, 2, _PATTERN[3 : 3 + nbytes])
     assert two.writer.idle
+
+
+def test_small_messages_stay_in_the_first_pages_as_long_as_they_are_read(two: _Two) -> None:
+    if isinstance(two.writer.rings, PythonRings):
+        pytest.skip("the rings in Python always use all of their memory")
+    for index in range(2 * two.capacity // 128):
+        _send(two.writer, index, _PATTERN[:90])
+        two.reader.receive()
+        _expect(two, index, _PATTERN[:90])
+        assert two.writer.rings.head % two.capacity <= (32 << 10) + 128
+
+
+def test_many_small_messages_soon_have_all_of_the_ring(two: _Two) -> None:
+    for _ in range(4):
+        sent = 0
+        while two.writer.rings.write(message(3), 90, 0, 0, _PATTERN[:90]):
+            sent += 1
+        assert sent * 128 >= (16 << 10)
+        for _ in range(sent):
+            two.reader.receive()
+        while two.handlers[1].got:
+            _expect(two, 3, _PATTERN[:90])
+    assert sent * 128 >= two.capacity * 7 // 8  # the reader tells of most of what it has read
 
 
 @pytest.mark.parametrize("seed", range(3))

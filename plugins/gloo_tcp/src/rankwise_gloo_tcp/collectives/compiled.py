@@ -21,6 +21,7 @@ from rankwise.backends import (
     Timeout,
     mismatch,
     seconds,
+    unasked_works,
 )
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
@@ -308,7 +309,7 @@ class _FirstMessage:
         self._make()
         return False
 
-    def recv(self, array: Any, peer: Any, tag: Any) -> None:
+    def recv(self, array: Any, peer: Any, tag: Any, *of_work: Any) -> None:
         """Leave a message to the slow path."""
         self._make()
 
@@ -320,21 +321,22 @@ class _FirstMessage:
         # Else another thread was first, or the group has ended.
         if comm.failure is None and group.shortcuts.send == self.send:
             made = Messages(trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
+            unasked_works.also(made)
             group.shortcuts = replace(group.shortcuts, **messages(made))
 
 
 class _Hooks(MessageHooks):
     """What compiled messages of one group ask for."""
 
-    __slots__ = ("_comm", "_group", "turn")
+    __slots__ = ("_group", "lane", "turn")
 
     def __init__(self, comm: GlooCommunicator, group: Caller) -> None:
         super().__init__(comm.engine)
-        self.turn, self._comm, self._group = comm.order.turn, comm, group
+        self.turn, self.lane, self._group = comm.order.turn, comm, group
 
     def finish(self, request: Request, verb: str, peer: int | None) -> None:
         """Wait until a message has been sent or received."""
-        self._comm._finish(request, verb, peer, self._group.timeout_s)
+        self.lane._finish(request, verb, peer, self._group.timeout_s)
 
     def receive(self, array: Array, source: int | None, tag: int) -> tuple[int, int]:
         """Receive a message for which this has looked in vain; return its sender and how many bytes it has."""

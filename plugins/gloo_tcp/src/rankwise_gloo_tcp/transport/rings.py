@@ -2,7 +2,8 @@
 
 A frame lies in its ring in one piece: its header as four words, then its payload. Each end counts in bytes how far it
 has come. A rank that sleeps says so in a word of shared memory, and a byte in the pipe that its poller watches wakes
-it. Compiled code may sleep at that word itself.
+it. Compiled code may sleep at that word itself, and goes back to the beginning of its ring long before the end if the
+peer keeps up.
 """
 
 from __future__ import annotations
