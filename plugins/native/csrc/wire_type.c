@@ -20,8 +20,8 @@ typedef struct {
     uint64_t came_nbytes; /* of a message that has been received */
 } Note;
 
-/* Take the arguments of a message that may be sent or received here. */
-/* Read array, peer and tag; two more are for works, of which Python makes those between hosts. */
+/* Take the arguments of a message that may be sent or received here: array, peer and tag. Two more are for works, of which
+   Python makes those between hosts. */
 static bool wire_take_arguments(const Wire *wire, Note *note, PyObject *const *args, Py_ssize_t count, bool written)
 {
     if ((count != 3 && count != 5) || wire->trail == NULL || !PyLong_CheckExact(args[1]) || !PyLong_CheckExact(args[2]))
