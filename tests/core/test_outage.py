@@ -8,7 +8,7 @@ import pytest
 
 from rankwise.errors import PeerDiedError, PeerUnreachableError
 from rankwise.observing import death_verdict, told_by
-from rankwise_launch import presence
+from rankwise_launch import nodes
 from rankwise_launch.config import LaunchError
 from rankwise_network import outage
 
@@ -17,9 +17,9 @@ from rankwise_network import outage
 def test_the_limit_is_what_is_set(monkeypatch: pytest.MonkeyPatch, text: str, limit_s: float) -> None:
     monkeypatch.setenv(outage.VARIABLE, text)
     assert outage.limit_s() == limit_s
-    assert presence.silence_s() == max(5.0, limit_s)
+    assert nodes.silence_s() == max(5.0, limit_s)
     monkeypatch.setenv("RANKWISE_HEARTBEAT_LIMIT_S", "30")
-    assert presence.silence_s() == max(30.0, limit_s)
+    assert nodes.silence_s() == max(30.0, limit_s)
 
 
 def test_what_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_what_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="RANKWISE_OUTAGE_LIMIT_S is 'long', but must be a number of seconds"):
         outage.limit_s()
     with pytest.raises(LaunchError, match="RANKWISE_OUTAGE_LIMIT_S"):
-        presence.silence_s()
+        nodes.silence_s()
 
 
 @pytest.mark.parametrize("kind", [PeerDiedError, PeerUnreachableError])

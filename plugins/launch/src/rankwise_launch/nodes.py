@@ -34,7 +34,7 @@ from rankwise_launch.verdicts import Verdicts
 from rankwise_launch.words import KILLED, LEFT, Loss, Voice, Watch, word_of
 from rankwise_network import outage
 
-__all__ = ["Nodes", "terms_of"]
+__all__ = ["Nodes", "silence_s", "terms_of"]
 
 #: How long node 0 may take to answer.
 _ANSWER_S = 5.0
@@ -69,7 +69,7 @@ class Nodes:
         self._loss: Loss | None = None
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._where, self._silence_s = place_of(config), _silence_s()
+        self._where, self._silence_s = place_of(config), silence_s()
         self._store, number = enter(config)
         self._store.set_timeout(min(_ANSWER_S, self._silence_s))
         self._config = replace(config, node_rank=number)
@@ -351,7 +351,7 @@ class Nodes:
         return command(config.master_addr, config.master_port_of_nodes, word_of(self._id))
 
 
-def _silence_s() -> float:
+def silence_s() -> float:
     """Return how long nothing may be heard of a launcher: as long as of a rank on another host.
 
     Raises:
