@@ -22,7 +22,7 @@ NOTHING: Mapping[str, str] = {}
 #: What would tell of a job around the command.
 _OF_A_JOB = (
     *("RANK", "WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"),
-    *("RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE", "RANKWISE_STORE_PORT"),
+    *("RANKWISE_SECRET_FD", "RANKWISE_SECRET_FILE", "RANKWISE_STORE"),
 )
 
 

@@ -68,7 +68,7 @@ def come_back(size: str, how: str) -> None:
 
     from rankwise_network import secret
 
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "RANKWISE_STORE_PORT", "TORCHELASTIC_MAX_RESTARTS")
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "RANKWISE_STORE", "TORCHELASTIC_MAX_RESTARTS")
     known = hashlib.sha256(bytes(secret.load() or b"")).hexdigest()
     print("life", LIFE, *(os.environ[name] for name in names), known)
     _come(size)

@@ -55,7 +55,7 @@ def _store() -> Store:
 
 
 def _told_port() -> int:
-    return int(os.environ["RANKWISE_STORE_PORT"].partition("@")[0])
+    return int(os.environ["RANKWISE_STORE"].partition("@")[0])
 
 
 def _listens(process: int | str, port: int) -> bool:
@@ -86,7 +86,7 @@ def look(launcher: str) -> None:
 
 
 def tell_of_the_store() -> None:
-    print(os.environ.get("RANKWISE_STORE_PORT", "none"))
+    print(os.environ.get("RANKWISE_STORE", "none"))
 
 
 def outlive_rank_0() -> None:
@@ -185,12 +185,12 @@ def launch_within() -> None:
     secret = [int(os.environ["RANKWISE_SECRET_FD"])]
     done = subprocess.run(command, capture_output=True, text=True, pass_fds=secret, timeout=PATIENCE_S)
     _begin()
-    print(done.returncode, done.stdout.count(os.environ["RANKWISE_STORE_PORT"]), done.stdout.count("met"), done.stderr)
+    print(done.returncode, done.stdout.count(os.environ["RANKWISE_STORE"]), done.stdout.count("met"), done.stderr)
 
 
 def meet() -> None:
     _begin()
-    print("met", os.environ["RANKWISE_STORE_PORT"])
+    print("met", os.environ["RANKWISE_STORE"])
 
 
 def wait_for_more() -> None:
@@ -218,7 +218,7 @@ def meet_on_nodes() -> None:
         found = sorted(job._ranks)
         job.close()
     dist.barrier()
-    print(os.environ["RANKWISE_STORE_PORT"], _store().is_master, *found)
+    print(os.environ["RANKWISE_STORE"], _store().is_master, *found)
 
 
 if __name__ == "__main__":

@@ -350,7 +350,7 @@ def test_what_has_begun_goes_on_or_ends(seed: int) -> None:
 
 def test_random_orders_get_somewhere() -> None:
     jobs = [walk(seed) for seed in range(60)]
-    assert max(job.roster.round for job in jobs) > 3
+    assert max(job.roster.round for job in jobs) > 2
     assert {job.roster.verdict is not None for job in jobs} == {True, False}
     verdicts = [job.roster.verdict for job in jobs if job.roster.verdict]
     assert {verdict.success for verdict in verdicts} == {True, False}

@@ -230,11 +230,11 @@ SLURM_PMIX = {**{k: v for k, v in SLURM.items() if k != "SLURM_PROCID"}, "PMIX_R
         ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "True"}, "node7", 29501),
         ({**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "False"}, "node7", 29500),
         ({**TORCHRUN, "MASTER_PORT": "65535", "TORCHELASTIC_USE_AGENT_STORE": "True"}, "node7", 65534),
-        ({**TORCHRUN, "RANKWISE_STORE_PORT": "41000@node7:29500"}, "node7", 41000),
-        ({**TORCHRUN, "RANKWISE_STORE_PORT": "41000@node7:29501"}, "node7", 29500),
-        ({**TORCHRUN, "RANKWISE_STORE_PORT": "41000@node8:29500"}, "node7", 29500),
-        ({**TORCHRUN, "RANKWISE_STORE_PORT": "@node7:29500"}, "node7", 29500),
-        ({**SLURM, "RANKWISE_STORE_PORT": "41000@node07:29500"}, "node07", None),
+        ({**TORCHRUN, "RANKWISE_STORE": "41000@node7:29500"}, "node7", 41000),
+        ({**TORCHRUN, "RANKWISE_STORE": "41000@node7:29501"}, "node7", 29500),
+        ({**TORCHRUN, "RANKWISE_STORE": "41000@node8:29500"}, "node7", 29500),
+        ({**TORCHRUN, "RANKWISE_STORE": "@node7:29500"}, "node7", 29500),
+        ({**SLURM, "RANKWISE_STORE": "41000@node07:29500"}, "node07", None),
         (OPEN_MPI, "127.0.0.1", None),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "node7"}, "node7", None),
         (MPICH, "127.0.0.1", 29500),
@@ -387,7 +387,7 @@ urls = st.builds(
     numbers,
     st.sampled_from(["", "&rank=1", "#x", "&&", "&x=y", ";"]),
 )
-OTHERS = ("TORCHELASTIC_USE_AGENT_STORE", "RANKWISE_STORE_PORT")
+OTHERS = ("TORCHELASTIC_USE_AGENT_STORE", "RANKWISE_STORE")
 variables = st.dictionaries(
     st.sampled_from(sorted({*TORCHRUN, *OPEN_MPI, *MPICH, *SLURM, *OTHERS})),
     numbers | st.sampled_from(["2", "4", "True", "node[1-2]", "n[" * 50, "\udc80", "a,b", "2@2:2", "\u0662@2:2"]),

@@ -25,6 +25,7 @@ from rankwise_launch.job_store import JobStore
 from rankwise_launch.outcome import Outcome
 from rankwise_launch.output import Console
 from rankwise_launch.preloading import Preloaded
+from rankwise_launch.server_store import ServerStore
 from rankwise_launch.verdict import Verdict
 from rankwise_launch.verdicts import Verdicts
 from rankwise_launch.worker import Worker, command_line, program
@@ -61,7 +62,7 @@ class Attempt:
         verdicts: Verdicts | None,
         log_dir: Path | None,
         preloaded: Preloaded | None = None,
-        store: JobStore | None = None,
+        store: JobStore | ServerStore | None = None,
     ) -> None:
         self._config, self._layout, self._console = config, layout, console
         self._guard, self._interrupts, self._verdicts = guard, interrupts, verdicts
@@ -114,9 +115,9 @@ class Attempt:
     def _start_next(self) -> None:
         local_rank, self._unstarted = self._unstarted[0], self._unstarted[1:]
         self._start(local_rank, self._layout)
-        if self._store is not None and self._store.is_awaited():
+        if isinstance(self._store, JobStore) and self._store.is_awaited():
             self._store.serve()  # forked ranks are so quick that the first would wait for the last
-        if self._store is not None and not self._unstarted and not self._store.is_served:
+        if isinstance(self._store, JobStore) and not self._unstarted and not self._store.is_served:
             self._loop.watch(self._store.fileno(), partial(self._serve, self._store, self._store.fileno()))
             self._loop.after(_LOAD_S, self._store.load)
 
@@ -287,7 +288,7 @@ class Attempt:
 
     def _tell_of_signal(self, number: int, name: str) -> None:
         once_more = "(once more kills them at once)"
-        if self._config.is_flexible and self._config.node_rank != 0 and number != signal.SIGINT:
+        if self._config.is_flexible and not self._config.serves and number != signal.SIGINT:
             self._leaving = name
             text = f"stopping the ranks of this node, without which the job goes on {once_more}"
             self._console.say(f"rankwise: {name}: {text}")

@@ -55,6 +55,7 @@ class LaunchConfig:
         node_rank: Which of them this is; `UNNUMBERED` if the launchers are to agree on that.
         master_addr: The address of node 0, which all nodes can reach.
         master_port: The port at which the ranks meet; None picks a free one, on a single node.
+        meeting: The URL of a server where launchers and ranks meet, so that none of them is needed; "" for at node 0.
         max_restarts: How often all ranks are started again after a failure; if elastic, how often any one is.
         elastic: A rank that fails does not end the others, and is started again by itself.
         least_nodes: With how many nodes the job may begin and goes on; None for all.
@@ -80,6 +81,7 @@ class LaunchConfig:
     node_rank: int = 0
     master_addr: str = "127.0.0.1"
     master_port: int | None = None
+    meeting: str = ""
     max_restarts: int = 0
     elastic: bool = False
     least_nodes: int | None = None
@@ -109,6 +111,11 @@ class LaunchConfig:
         return self.nnodes if self.least_nodes is None else self.least_nodes
 
     @property
+    def serves(self) -> bool:
+        """Whether this launcher serves the store in which launchers and ranks meet."""
+        return self.node_rank == 0 and not self.meeting
+
+    @property
     def is_flexible(self) -> bool:
         """Whether nodes may be lost, and come, as the job goes on without a signal to all."""
         return self.elastic or self.min_nodes < self.nnodes
@@ -134,7 +141,11 @@ class LaunchConfig:
                 f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, as --nnodes is {self.nnodes}",
             ),
             (port is not None and not 0 < port < 65536, f"the master port must be 1 to 65535, not {port}"),
-            (several and port is None, "several nodes need --master-port, the same on each"),
+            (several and port is None and not self.meeting, "several nodes need --master-port, the same on each"),
+            (
+                bool(self.meeting) and not several,
+                "--rdzv-endpoint with a URL is for several nodes, such as --nnodes 1:8",
+            ),
             (several and port == 65535, "the master port must be below 65535: the launchers use the next one"),
             (
                 bool(self.preload) and self.no_python,

@@ -251,10 +251,10 @@ class ElasticAttempt(Attempt):
         dead = Dead(worker.rank, f"its process {worker.describe_end(True)}", worker.pid, size)
         if self._store is not None:
             self._store.tell_of_death(dead)
-        elif self._layout.store_port:  # the launcher of node 0 serves it, which knows of its own ranks alone
+        elif self._layout.store:  # the launcher of node 0 serves it, which knows of its own ranks alone
             from rankwise_launch.serving import tell_of_death
 
-            tell_of_death(self._layout.master_addr, self._layout.store_port, self._secret, dead)
+            tell_of_death(self._layout.master_addr, int(self._layout.store), self._secret, dead)
 
 
 def _ranks(ranks: Collection[int]) -> str:

@@ -1,4 +1,7 @@
-"""Where the launchers of several nodes meet: a store next to the port at which the ranks do, which node 0 serves."""
+"""Where the launchers of several nodes meet.
+
+That is a store next to the port at which the ranks do, which node 0 serves, or one on a server that somebody else runs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from rankwise.launching import __version__
 from rankwise_launch.config import UNNUMBERED, ExitCode, LaunchConfig, LaunchError
 
 if TYPE_CHECKING:
-    from rankwise_stores import TCPStore
+    from rankwise.stores import Store
 
 __all__ = ["CLAIM", "STORE_OF_RANKS", "claim_of", "difference", "enter", "place_of"]
 
@@ -29,11 +32,15 @@ _WHO_S = 3.0
 
 
 def place_of(config: LaunchConfig) -> str:
-    """Return where the launchers meet."""
+    """Return where the launchers meet, for messages."""
+    if config.meeting:
+        from rankwise_stores.serving import without_password
+
+        return without_password(config.meeting)
     return f"{config.master_addr}:{config.master_port_of_nodes}"
 
 
-def enter(config: LaunchConfig) -> tuple[TCPStore, int]:
+def enter(config: LaunchConfig) -> tuple[Store, int]:
     """Open the store; return it and the number of this node, which may be `UNNUMBERED` if it is not 0.
 
     Raises:
@@ -42,6 +49,8 @@ def enter(config: LaunchConfig) -> tuple[TCPStore, int]:
     from rankwise_stores import TCPStore  # which a job of one node has no need of
 
     where, number = place_of(config), config.node_rank
+    if config.meeting:
+        return _at_server(config, where), number
     connect = partial(TCPStore, config.master_addr, config.master_port_of_nodes, timeout=config.join_timeout_s)
     try:
         if number == UNNUMBERED:  # node 0 is the first to come on the machine that has the address
@@ -59,6 +68,16 @@ def enter(config: LaunchConfig) -> tuple[TCPStore, int]:
             text = f"another launcher, on {owner}, is node 0 already; check --node-rank"
             raise LaunchError(ExitCode.USAGE, text) from error
         code = ExitCode.PORT_IN_USE if number == 0 else ExitCode.NODE_MISSING
+        raise LaunchError(code, f"the launchers cannot meet at {where}: {error}") from error
+
+
+def _at_server(config: LaunchConfig, where: str) -> Store:
+    from rankwise_stores.serving import opened, within
+
+    try:
+        return opened(within(config.meeting, "launchers"), config.join_timeout_s)
+    except (ValueError, DistError, OSError) as error:
+        code = ExitCode.USAGE if isinstance(error, ValueError) else ExitCode.NODE_MISSING
         raise LaunchError(code, f"the launchers cannot meet at {where}: {error}") from error
 
 
@@ -99,11 +118,10 @@ def difference(claims: Sequence[bytes]) -> str:
         for name, value in first["terms"].items():
             found = other["terms"].get(name)
             if found != value:
-                here = f"a node on {other['host']}" if other["node"] == UNNUMBERED else _named(other)
-                where = f"{value} on {_named(first)} and {found} on {here}"
+                where = f"{value} on {_named(first)} and {found} on {_named(other)}"
                 return f"the launchers were started differently: {name} is {where}"
     return ""
 
 
 def _named(claim: dict[str, Any]) -> str:
-    return f"node {claim['node']} ({claim['host']})"
+    return f"a node on {claim['host']}" if claim["node"] == UNNUMBERED else f"node {claim['node']} ({claim['host']})"

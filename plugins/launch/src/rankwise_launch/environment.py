@@ -21,7 +21,8 @@ class Layout:
         master_port: Where the ranks meet.
         attempt: How often the ranks have been restarted, or the one that this is for.
         run_id: The name of the run.
-        store_port: Where the launcher of node 0 serves a store for them; 0 if it does not.
+        store: Where they meet: the port at which the launcher of node 0 serves a store for them, or the URL of one on
+            a server; "" if rank 0 is to serve it.
         nodes: Number of nodes.
         node: Which of them this is.
     """
@@ -32,7 +33,7 @@ class Layout:
     master_port: int
     attempt: int
     run_id: str
-    store_port: int = 0
+    store: str = ""
     nodes: int = 1
     node: int = 0
 
@@ -48,7 +49,7 @@ def job_environment(config: LaunchConfig, secret_fd: int) -> dict[str, str]:
     # One way to the secret only; and the secret itself is in neither.
     environment.pop("RANKWISE_SECRET_FILE", None)
     environment["RANKWISE_SECRET_FD"] = str(secret_fd)
-    environment.pop("RANKWISE_STORE_PORT", None)  # of a launcher around this one
+    environment.pop("RANKWISE_STORE", None)  # of a launcher around this one
     # Lines appear when they are printed, and those of a rank that is killed are not lost.
     environment.setdefault("PYTHONUNBUFFERED", "1")
     # A rank that a signal such as SIGSEGV ends says where it was.
@@ -65,7 +66,7 @@ def _place(config: LaunchConfig, layout: Layout, local_rank: int) -> dict[str, s
     master = f"{layout.master_addr}:{layout.master_port}"
     return {
         # For rankwise alone, and only as long as the program means this master, and not one that it has chosen.
-        **({"RANKWISE_STORE_PORT": f"{layout.store_port}@{master}"} if layout.store_port else {}),
+        **({"RANKWISE_STORE": f"{layout.store}@{master}"} if layout.store else {}),
         "RANK": rank,
         "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": size,

@@ -17,7 +17,7 @@ from rankwise.errors import DistError, DistTimeoutError
 from rankwise_launch.roster import NodeJoined, NodeLost, Roster, Terms
 
 if TYPE_CHECKING:
-    from rankwise_stores import TCPStore
+    from rankwise.stores import Store
 
 __all__ = ["JobLog"]
 
@@ -43,7 +43,7 @@ class JobLog:
         is_handled: Whether what was taken of the news has been acted upon.
     """
 
-    def __init__(self, launcher: str, roster: Roster, store: TCPStore | None = None) -> None:
+    def __init__(self, launcher: str, roster: Roster, store: Store | None = None) -> None:
         self.launcher, self.roster, self._store = launcher, roster, store
         self.changed = threading.Condition(threading.RLock())
         self.listener: Callable[[], None] | None = None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rankwise.errors import DistError
 from rankwise_launch.words import KILLED
+
+if TYPE_CHECKING:
+    from rankwise.stores import Store
 
 __all__ = ["command", "main"]
 
@@ -16,24 +20,29 @@ _TELL_S = 5.0
 _PROGRAM = "import sys; sys.path = [*filter(None, sys.path)]; from rankwise_launch.last_word import main; main()"
 
 
-def command(address: str, port: int, key: str) -> list[str]:
+def command(place: str, key: str) -> list[str]:
     """Return the command that says so.
 
     Args:
-        address: Where the launchers meet.
-        port: Likewise.
+        place: Where the launchers meet: HOST:PORT of node 0, or the URL of a server.
         key: What the launcher's own words are in the store.
     """
-    return [sys.executable, "-c", _PROGRAM, address, str(port), key]
+    return [sys.executable, "-c", _PROGRAM, place, key]
 
 
 def main() -> None:
     """Say it."""
+    place, key = sys.argv[1:]
+    with suppress(DistError, OSError, ValueError), _store_at(place) as store:
+        store.set(key, KILLED)
+
+
+def _store_at(place: str) -> Store:
+    if "://" in place:
+        from rankwise_stores.serving import opened
+
+        return opened(place, _TELL_S)
     from rankwise_stores import TCPStore
 
-    address, port, key = sys.argv[1:]
-    with (
-        suppress(DistError, OSError, ValueError),
-        TCPStore(address, int(port), timeout=_TELL_S, wait_for_server=False) as store,
-    ):
-        store.set(key, KILLED)
+    address, _, port = place.rpartition(":")
+    return TCPStore(address, int(port), timeout=_TELL_S, wait_for_server=False)

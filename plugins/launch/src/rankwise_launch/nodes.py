@@ -1,8 +1,9 @@
 """The launchers of several nodes: they come, go and come back while the job runs.
 
-Node 0 serves the store in which they meet. There each launcher says again and again that it is there, and all write one
-log (`job_log.py`). Node 0 reads the words and writes who is in and who is lost (`registrar.py`); every launcher follows
-the log.
+They meet in a store, which node 0 serves or a server has (`entrance.py`). There each launcher says again and again that
+it is there, and all write one log (`job_log.py`). One of them, the head, reads the words and writes who is in and who
+is lost (`registrar.py`); every launcher follows the log. Where node 0 serves the store it is the head, and the job ends
+with it; on a server the next takes its place.
 """
 
 from __future__ import annotations
@@ -71,17 +72,19 @@ class Nodes:
         self._threads: list[threading.Thread] = []
         self._where, self._silence_s = place_of(config), silence_s()
         self._store, number = enter(config)
+        self._is_on_server = bool(config.meeting)
         self._store.set_timeout(min(_ANSWER_S, self._silence_s))
         self._config = replace(config, node_rank=number)
         self._every_s = max(min(_EVERY_S, self._silence_s / _WORDS), config.nnodes / _NODES_A_SECOND)
         self._silence_s = max(self._silence_s, _WORDS * self._every_s)
         roster = (Roster if config.elastic else Rounds)(terms_of(config))
         self._log = JobLog(self._id, roster, self._store)
-        #: What node 0 decides, on node 0.
-        self._registrar: Registrar | None = None
+        patience = Patience(self._silence_s, config.join_timeout_s, config.last_call_s)
+        #: What this launcher decides, if it is the head.
+        self._registrar = Registrar(roster, self._id, patience, self._where)
         #: Whether this launcher has seen a round begin.
         self._has_joined = False
-        if number != 0:
+        if not self._config.serves:
             try:
                 self._enrol()
             except BaseException:
@@ -99,10 +102,10 @@ class Nodes:
     # ------------------------------------------------------------------ coming
 
     def _enrol(self) -> None:
-        """Be given a number by node 0, in a job that may be running.
+        """Be given a number by the head, in a job that may be running.
 
         Raises:
-            LaunchError: Node 0 refuses this launcher, or is gone.
+            LaunchError: The head refuses this launcher, or node 0 is gone.
         """
         config = self._config
         try:
@@ -110,6 +113,8 @@ class Nodes:
             Voice(self._store, self._id).say()
             self._start(self._speak, "rankwise presence")
             self._start(self._follow, "rankwise log")
+            if self._is_on_server:
+                self._start(self._register, "rankwise registrar")
             card = Card(self._id, socket.gethostname(), config.nproc_per_node, config.node_rank)
             number, mine = 0, json.dumps(card).encode()
             while self._store.compare_set(_card(number), b"", mine) != mine:
@@ -134,8 +139,12 @@ class Nodes:
 
     def _compare(self) -> None:
         """See that node 0 was started as this launcher; else have all end, if they have not begun."""
-        claim = self._store.get(CLAIM, self._config.join_timeout_s)
-        if text := difference([claim, claim_of(self._config)]):
+        mine = claim_of(self._config)
+        if self._is_on_server:
+            claim = self._store.compare_set(CLAIM, b"", mine)
+        else:
+            claim = self._store.get(CLAIM, self._config.join_timeout_s)
+        if text := difference([claim, mine]):
             self._store.set(_DIFFERENCE, text)
             raise LaunchError(ExitCode.USAGE, text)
 
@@ -148,8 +157,8 @@ class Nodes:
         Raises:
             LaunchError: It cannot begin.
         """
-        if self._config.node_rank == 0:
-            self._serve(layout.store_port)
+        if self._config.serves:
+            self._serve(layout.store)
         found: Layout | LaunchError | None = None
         while found is None and not self._has_no_place():
             if self._log.roster.awaits(self._id):  # perhaps again: a round may end before this launcher sees it begin
@@ -160,7 +169,7 @@ class Nodes:
             raise self._no_place(self._loss or Loss(self._config.node_rank, gone))
         if isinstance(found, LaunchError):
             raise found
-        if self._config.node_rank != 0 and not self._has_joined:
+        if not self._config.serves and not self._has_joined:
             self._log.take_news()  # of what was before
         self._has_joined = True
         return found
@@ -169,15 +178,25 @@ class Nodes:
         member = roster.of(self._id)
         if member is None or member.is_lost or not roster.has_begun:
             return _failure(roster)
+        if self._is_on_server:
+            layout = self._on_server(layout, roster)
         return replace(
             layout,
             first_rank=member.first_rank,
             world_size=roster.world_size,
             attempt=roster.round,
-            store_port=roster.store_port,
+            store=roster.store or layout.store,
             nodes=roster.node_count,
             node=roster.place_of(member),
         )
+
+    def _on_server(self, layout: Layout, roster: Roster) -> Layout:
+        """Have the ranks of each round meet in a place of their own; programs may want to know where rank 0 is."""
+        from rankwise_stores.serving import within
+
+        first = roster.members[min(roster.members)]
+        store = within(self._config.meeting, f"ranks-{roster.round}")
+        return replace(layout, master_addr=first.host, store=store)
 
     def _has_no_place(self) -> bool:
         member = self._log.roster.of(self._id)
@@ -200,7 +219,7 @@ class Nodes:
         start_thread(thread)
 
     def _speak(self) -> None:
-        """Say that this launcher is there, and notice that node 0 does not answer."""
+        """Say that this launcher is there, and notice that node 0 does not answer; a server may be away for a while."""
         voice, node_0, looked_at = Voice(self._store.view(self._every_s), self._id), Watch(), monotonic()
         while not self._closing.wait(self._every_s):
             try:
@@ -209,6 +228,8 @@ class Nodes:
                 self._lose_0(f"its launcher is gone: {error}")
                 return
             now = monotonic()
+            if self._is_on_server:
+                continue
             if text := node_0.why_gone(word, min(now - looked_at, _LATE * self._every_s), self._silence_s):
                 self._lose_0(text)
                 return
@@ -232,53 +253,52 @@ class Nodes:
         return True
 
     def _lose_0(self, text: str) -> None:
-        """Without node 0 nobody can decide anything: have this launcher's part of the job end."""
+        """Without the store nobody can decide anything: have this launcher's part of the job end."""
         if not self._closing.is_set():
-            self._loss = self._loss or Loss(0, text)
+            lost = Loss(self._config.node_rank, f"it does not reach the others: {text}")
+            self._loss = self._loss or (lost if self._is_on_server else Loss(0, text))
             self._store.close()  # so that nothing waits for an answer
             self._log.wake()
 
-    # ------------------------------------------------------------------ node 0
+    # ------------------------------------------------------------------ the head
 
-    def _serve(self, store_port: int) -> None:
-        """Have the ranks meet in this store from now on; take in other launchers."""
+    def _serve(self, store: str) -> None:
+        """On node 0, have the ranks meet in this store from now on; take in other launchers."""
+        self._registrar.store = store
         with suppress(DistError):  # which only those ask for that look at a running job
-            self._store.set(STORE_OF_RANKS, str(store_port))
-        if self._registrar is None:
-            self._registrar = self._open_register(store_port)
-        self._registrar.store_port = store_port
+            self._store.set(STORE_OF_RANKS, store)
+        if not self._threads:
+            self._open_register()
 
-    def _open_register(self, store_port: int) -> Registrar:
+    def _open_register(self) -> None:
         """Begin to take in other launchers."""
         config = self._config
         self._store.set(CLAIM, claim_of(config))
         self._log.write("enrol", 0, self._id, socket.gethostname(), config.nproc_per_node)
-        patience = Patience(self._silence_s, config.join_timeout_s, config.last_call_s)
-        registrar = Registrar(self._log.roster, self._id, patience, self._where, store_port)
-        self._start(lambda: self._register(registrar), "rankwise registrar")
+        self._start(self._register, "rankwise registrar")
         self._start(self._follow, "rankwise log")
-        return registrar
 
-    def _register(self, registrar: Registrar) -> None:
+    def _register(self) -> None:
         """Hear who comes and who is there, and write what follows from that."""
         came, looked_at = 0, monotonic()
         while not self._closing.is_set():
             try:
-                came += self._hear_of_newcomer(registrar, came)
+                came += self._hear_of_newcomer(came)
                 now = monotonic()
-                self._look(registrar, min(now - looked_at, _LATE * self._every_s))
+                self._look(min(now - looked_at, _LATE * self._every_s))
                 looked_at = now
             except (DistError, OSError):  # this launcher closes its own store, or is too busy to answer itself
                 self._closing.wait(self._every_s)
 
-    def _hear_of_newcomer(self, registrar: Registrar, number: int) -> bool:
+    def _hear_of_newcomer(self, number: int) -> bool:
         """Wait a little for the next card; return whether there was one."""
         with suppress(DistTimeoutError):
-            registrar.come(Card(*json.loads(self._store.get(_card(number), self._every_s))))
+            self._registrar.come(Card(*json.loads(self._store.get(_card(number), self._every_s))))
             return True
         return False
 
-    def _look(self, registrar: Registrar, passed_s: float) -> None:
+    def _look(self, passed_s: float) -> None:
+        registrar = self._registrar
         if self._log.roster.round < 0 and self._store.check([_DIFFERENCE]):
             registrar.difference = self._store.get(_DIFFERENCE).decode()
         launchers = registrar.watched()
@@ -293,7 +313,7 @@ class Nodes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Nobody waits for a farewell after Ctrl-C.
-        if self._config.node_rank == 0 and (error is None or isinstance(error, Exception)):
+        if self._config.serves and (error is None or isinstance(error, Exception)):
             with suppress(DistError, OSError):
                 self._await_others()
         self._leave()
@@ -302,7 +322,7 @@ class Nodes:
         """Say that this launcher comes to its end."""
         self._closing.set()
         with suppress(DistError, OSError):
-            if self._config.node_rank != 0 and self._loss is None:
+            if not self._config.serves and self._loss is None:
                 self._store.set(word_of(self._id), LEFT)
         self._store.close()
         for thread in self._threads:
@@ -345,10 +365,14 @@ class Nodes:
 
     def last_word(self) -> list[str]:
         """Return the command that tells the others that this launcher was killed; nothing on node 0."""
-        config = self._config
-        if config.node_rank == 0:
+        config, place = self._config, self._where
+        if config.serves:
             return []
-        return command(config.master_addr, config.master_port_of_nodes, word_of(self._id))
+        if self._is_on_server:
+            from rankwise_stores.serving import within
+
+            place = within(config.meeting, "launchers")
+        return command(place, word_of(self._id))
 
 
 def silence_s() -> float:

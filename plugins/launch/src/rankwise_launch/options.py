@@ -22,6 +22,8 @@ from rankwise_network.launcher_env import node_0
 
 __all__ = ["EPILOG", "add_options", "add_torchrun_options", "apply_rendezvous", "count_nodes", "to_config"]
 
+#: What MASTER_PORT is where nobody has to say it.
+_TORCHRUNS_PORT = 29500
 _NODE_RANKS = ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX")
 
 EPILOG = """\
@@ -132,9 +134,9 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
     if options.standalone:
         least, options.nnodes, options.node_rank, options.master_addr, options.master_port = 1, 1, 0, None, None
     logs_everything = options.log_dir is not None and options.tee == Streams() and options.redirects == Streams()
-    if options.nnodes > 1:
+    if options.nnodes > 1 and not options.meeting:
         _fill_in_master(options)
-    if options.nnodes > 1 and options.master_addr is None:
+    if options.nnodes > 1 and options.master_addr is None and not options.meeting:
         raise LaunchError(ExitCode.USAGE, "several nodes need --master-addr, the address of node 0")
     if options.module and options.no_python:
         raise LaunchError(ExitCode.USAGE, "-m and --no-python exclude each other")
@@ -145,7 +147,8 @@ def to_config(options: argparse.Namespace) -> LaunchConfig:
         least_nodes=least,
         node_rank=_node_rank(options, least),
         master_addr=options.master_addr or "127.0.0.1",
-        master_port=options.master_port,
+        master_port=options.master_port or (_TORCHRUNS_PORT if options.meeting else None),
+        meeting=options.meeting,
         max_restarts=options.max_restarts,
         elastic=options.elastic,
         min_ranks=options.min_ranks,
@@ -267,8 +270,9 @@ def add_torchrun_options(parser: argparse.ArgumentParser) -> None:
     both = "static or c10d: with both the launchers meet at node 0"
     for name in ("--rdzv-backend", "--rdzv_backend"):
         _add(group, name, choices=("static", "c10d"), metavar="NAME", help=both, hidden="_" in name)
+    endpoint = "--master-addr and --master-port in one; or the URL of a Redis or an etcd, so that no node is needed"
     for name in ("--rdzv-endpoint", "--rdzv_endpoint"):
-        _add(group, name, metavar="HOST:PORT", help="--master-addr and --master-port in one", hidden="_" in name)
+        _add(group, name, metavar="HOST:PORT|URL", help=endpoint, hidden="_" in name)
     for name, answer in _ANSWERS.items():
         for spelling in _spellings(name):
             group.add_argument(spelling, action=_Answer, nargs="?", const=answer, dest="_", help=argparse.SUPPRESS)
@@ -284,8 +288,11 @@ def apply_rendezvous(options: argparse.Namespace) -> None:
     Raises:
         LaunchError: They are given twice, or make no sense.
     """
-    endpoint = options.rdzv_endpoint
+    endpoint, options.meeting = options.rdzv_endpoint, ""
     if not endpoint:
+        return
+    if "://" in endpoint:
+        options.meeting = _server(endpoint)
         return
     if options.master_addr is not None or options.master_port is not None:
         text = "--rdzv-endpoint says what --master-addr and --master-port say; give it or them"
@@ -298,6 +305,26 @@ def apply_rendezvous(options: argparse.Namespace) -> None:
     options.master_addr = host.strip("[]")
     # torchrun's own examples say localhost:0 for any that is free, which a single node takes by itself.
     options.master_port = int(port or 0) or None
+
+
+def _server(url: str) -> str:
+    """Return the URL of a server in which launchers and ranks may meet.
+
+    Raises:
+        LaunchError: It is none.
+    """
+    try:
+        from rankwise_stores.serving import is_served, within, without_password
+
+        within(url, "launchers")  # which looks at all of it
+        if is_served(url):
+            return url
+    except ImportError:
+        raise LaunchError(ExitCode.USAGE, "--rdzv-endpoint with a URL needs rankwise-stores") from None
+    except ValueError as error:
+        raise LaunchError(ExitCode.USAGE, str(error)) from None
+    shown = without_password(url)
+    raise LaunchError(ExitCode.USAGE, f"--rdzv-endpoint {shown}: launchers meet at HOST:PORT, redis:// or etcd://")
 
 
 def count_nodes(text: str) -> tuple[int, int]:

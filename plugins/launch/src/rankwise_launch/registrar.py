@@ -1,7 +1,8 @@
-"""What node 0 of a job decides: who is in, as which node, who is lost, and when the job begins.
+"""What the head of a job decides: who is in, as which node, who is lost, and when the job begins.
 
 It has no sockets, threads or clocks either: it is told what launchers have said and how much time has passed, and
-yields entries for the log (`roster.py`). Node 0 alone decides this, as it serves the store: without it nobody could.
+yields entries for the log (`roster.py`). Each launcher that may be the head one day has it, and is told of all that
+come; until then it only looks after the head, if it is the next.
 """
 
 from __future__ import annotations
@@ -47,47 +48,61 @@ class Patience(NamedTuple):
 
 
 class Registrar:
-    """Decides for node 0.
+    """Decides for the head.
 
     Args:
-        roster: The job, in which node 0 is already. What this yields is applied to it before the next is asked for.
-        me: The launcher of node 0.
+        roster: The job. What this yields is applied to it before the next is asked for.
+        me: This launcher, which has to be among those that come.
         patience: How long it waits.
         place: Where the launchers meet, for messages.
-        store_port: Where node 0 serves the store of the ranks.
+        store: Where node 0 serves the store of the ranks.
 
     Attributes:
-        store_port: As above, in the next round.
+        store: As above, in the next round.
         difference: In what a launcher was started otherwise, if one was before the job had begun.
     """
 
-    def __init__(self, roster: Roster, me: str, patience: Patience, place: str, store_port: int = 0) -> None:
+    def __init__(self, roster: Roster, me: str, patience: Patience, place: str, store: str = "") -> None:
         self._roster, self._me, self._patience, self._place = roster, me, patience, place
-        self.store_port, self.difference = store_port, ""
-        #: Who waits for a place, in the order in which they came, and for how long.
+        self.store, self.difference = store, ""
+        #: Who waits for a place, in the order in which they came, and for how long this launcher has been the head.
         self._waiting: dict[str, tuple[Card, float]] = {}
         self._watches: dict[str, Watch] = {}
+        #: Those of them that are gone, and what has become of them.
+        self._gone: dict[str, str] = {}
         self._gathering_s = self._calling_s = self._short_s = 0.0
 
     def come(self, card: Card) -> None:
         """Take note of a launcher that wants to be in the job."""
         self._waiting[card.launcher] = card, 0.0
-        self._watches[card.launcher] = Watch()
+        self._forget()
 
     def watched(self) -> list[str]:
-        """Return the launchers whose words are needed."""
-        return list(self._watches)
+        """Return the launchers whose words are needed: to the head those of all others, to these that of the head.
+
+        Once the head is gone, those of all that would be the head before this launcher.
+        """
+        if self._is_head():
+            there = dict.fromkeys([*(member.launcher for member in self._roster.living()), *self._waiting])
+            return [launcher for launcher in there if launcher != self._me]
+        before = [member.launcher for member in self._roster.before(self._me)]
+        return before if before[:1] and before[0] in self._gone else before[:1]
 
     def look(self, words: Mapping[str, bytes], passed_s: float, has_heard: bool = True) -> Iterator[Entry]:
         """Yield what there is to be decided.
 
         Args:
-            words: What each launcher has said last.
+            words: What each of those has said last.
             passed_s: How much time has passed since the last look.
             has_heard: Whether those that meet have been told of all ranks that are lost; until then nobody takes the
                 place of any.
         """
+        self._forget()
         yield from self._miss(words, passed_s)
+        if self._roster.head is None:
+            yield from self._be_the_first()
+        if not self._is_head():
+            return
         if self.difference and self._roster.round < 0:
             yield self._over(ExitCode.USAGE, self.difference)
         if self._roster.verdict is None:
@@ -98,14 +113,35 @@ class Registrar:
             is_well = self._roster.verdict.success
             yield from self._turn_away("the job is ending", ExitCode.UNNEEDED if is_well else ExitCode.NODE_MISSING)
 
+    def _forget(self) -> None:
+        """Wait no more for those about whom this launcher, or the head before it, has decided."""
+        decided = self._roster.came | self._roster.refused.keys()
+        self._waiting = {launcher: kept for launcher, kept in self._waiting.items() if launcher not in decided}
+
     # ------------------------------------------------------------------ who is gone
 
     def _miss(self, words: Mapping[str, bytes], passed_s: float) -> Iterator[Entry]:
-        for launcher, watch in list(self._watches.items()):
-            if text := watch.why_gone(words[launcher], passed_s, self._patience.silence_s):
-                del self._watches[launcher]
+        self._watches = {launcher: self._watches.get(launcher) or Watch() for launcher in words}
+        found = [
+            (launcher, watch.why_gone(words[launcher], passed_s, self._patience.silence_s))
+            for launcher, watch in self._watches.items()
+        ]
+        self._gone = {launcher: text for launcher, text in found if text}
+        if self._is_head() or all(member.launcher in self._gone for member in self._roster.before(self._me)):
+            for launcher, text in self._gone.items():
                 if self._waiting.pop(launcher, None) is None:
                     yield "lost", self._me, launcher, text
+
+    def _is_head(self) -> bool:
+        head = self._roster.head
+        return head is not None and head.launcher == self._me
+
+    def _be_the_first(self) -> Iterator[Entry]:
+        """Be the head of a job that has none, unless another is faster."""
+        card, _ = self._waiting.get(self._me, (None, 0.0))
+        if card is not None and self._roster.verdict is None:
+            yield "enrol", self._me, max(card.wanted, 0), self._me, card.host, card.size
+            self._forget()
 
     # ------------------------------------------------------------------ who is in
 
@@ -120,7 +156,7 @@ class Registrar:
                 if self._roster.of(launcher) is not None:  # else a rank has ended well just before
                     del self._waiting[launcher]
             elif refusal := self._refusal(card, waited_s + passed_s):
-                del self._waiting[launcher], self._watches[launcher]
+                del self._waiting[launcher]
                 yield "refuse", self._me, launcher, ExitCode.USAGE, refusal
             else:
                 self._waiting[launcher] = card, waited_s + passed_s
@@ -139,7 +175,7 @@ class Registrar:
 
     def _turn_away(self, text: str, code: int) -> Iterator[Entry]:
         for launcher in list(self._waiting):
-            del self._waiting[launcher], self._watches[launcher]
+            del self._waiting[launcher]
             yield "refuse", self._me, launcher, code, text
 
     def _number_for(self, card: Card) -> int | None:
@@ -178,7 +214,7 @@ class Registrar:
         time_is_up = self._gathering_s >= self._patience.join_s
         has_called = count >= terms.least and (time_is_up or self._calling_s >= self._patience.last_call_s)
         if count >= terms.least and (roster.is_complete or (has_called and ranks >= roster.min_ranks)):
-            yield "begin", self._me, self.store_port
+            yield "begin", self._me, self.store
         elif time_is_up and roster.round < 0:
             yield self._over(ExitCode.NODE_MISSING, self._missing())
         elif time_is_up:
@@ -206,8 +242,9 @@ class Registrar:
         return f"only {count} of at least {self._roster.terms.least} nodes {_is(count)} left, and {limit}"
 
     def _over(self, code: ExitCode, text: str) -> Entry:
-        host = self._roster.members[0].host
-        verdict = {"success": False, "node_rank": 0, "host": host, "exit_code": int(code), "text": text}
+        me = self._roster.of(self._me)
+        assert me is not None
+        verdict = {"success": False, "node_rank": me.number, "host": me.host, "exit_code": int(code), "text": text}
         return "give", self._me, verdict
 
 

@@ -5,6 +5,9 @@ The launchers of a job write entries into one log, in an order that is the same 
 ends. An entry is a kind, the launcher that has written it, and what that kind needs. A launcher that the others have
 given up changes nothing any more, whatever it writes.
 
+One launcher decides who is in: that of the *head*, the node with the lowest number that is there. Where node 0 serves
+the log that is always node 0. Where the log lies elsewhere, whoever finds all before it gone says so, and is the head.
+
 This roster is that of an elastic job, which has one round. The ranks of a node keep their numbers as long as the job
 lasts: a node that comes back has the ranks that it had, and one that comes late has numbers beyond all others. Jobs
 whose ranks all start again are in `rounds.py`.
@@ -128,10 +131,11 @@ class Roster:
     Attributes:
         members: The nodes by their numbers; those that are lost keep theirs until others take them. Never changed but
             replaced, so that threads may look at it while another applies an entry.
+        came: The launchers that have had a node, also of those that are lost.
         has_begun: Whether ranks have been started, and are not to start again.
         round: How often all ranks have been started again; -1 before the first start.
         round_end: Why all are about to be started again, if they are.
-        store_port: Where node 0 serves the store of the ranks.
+        store: The port at which node 0 serves the store of the ranks; "" if it does not.
         min_ranks: With how many ranks the job goes on.
         restarts: How many ranks were started again.
         lives: How often each rank was started before, or was about to be.
@@ -147,10 +151,11 @@ class Roster:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.members: dict[int, Member] = {}
+        self.came: set[str] = set()
         self.has_begun = self.is_killed = False
         self.round = -1
         self.round_end: Verdict | None = None
-        self.store_port = 0
+        self.store = ""
         self.min_ranks = terms.min_ranks or 1
         self.restarts = 0
         self.lives: Counter[int] = Counter()
@@ -173,6 +178,17 @@ class Roster:
     def living(self) -> list[Member]:
         """Return the nodes that are there."""
         return [member for member in self.members.values() if not member.is_lost]
+
+    @property
+    def head(self) -> Member | None:
+        """The node whose launcher decides."""
+        return min(self.living(), key=_number, default=None)
+
+    def before(self, launcher: str) -> list[Member]:
+        """Return the nodes that are there before that of a launcher, the head first; all, if it has none."""
+        mine = self.of(launcher)
+        there = [member for member in self.living() if mine is None or member.number < mine.number]
+        return sorted(there, key=_number)
 
     @property
     def world_size(self) -> int:
@@ -229,9 +245,9 @@ class Roster:
     # ------------------------------------------------------------------ entries: nodes
 
     def _enrol(self, author: str, number: int, launcher: str, host: str, size: int) -> bool:
-        """Have a node in the job: node 0 itself first, and others by its word."""
+        """Have a node in the job: the head itself first, and others by its word."""
         before = self.members.get(number)
-        if self.verdict is not None or not self._is_node_0(author, launcher) or self.of(launcher) is not None:
+        if self.verdict is not None or not self._is_head(author, launcher) or launcher in self.came:
             return False
         if before is not None and not (before.is_lost and before.size == size):
             return False
@@ -239,6 +255,7 @@ class Roster:
             return False
         member = Member(number, launcher, host, size, self.world_size if before is None else before.first_rank)
         self.members = {**self.members, number: member}
+        self.came.add(launcher)
         if self.has_begun:
             self._welcome(member, before is not None)
         return True
@@ -248,23 +265,23 @@ class Roster:
         self.lives.update(member.ranks if is_back else ())
         self.news.append(NodeJoined(member.number, member.host, member.ranks, self.world_size, is_back))
 
-    def _begin(self, author: str, store_port: int) -> bool:
+    def _begin(self, author: str, store: str) -> bool:
         """Have the job begin with the nodes that are there, whose ranks follow the order of their numbers."""
-        if self.has_begun or not self._is_node_0(author) or self.verdict is not None:
+        if self.has_begun or not self._is_head(author) or self.verdict is not None:
             return False
         self.members = dict(sorted(self.members.items()))
         first_rank = 0
         for member in self.members.values():
             member.first_rank = first_rank
             first_rank += member.size
-        self.has_begun, self.store_port = True, store_port
+        self.has_begun, self.store = True, store
         self.round += 1
         if self.terms.min_ranks is None and self.terms.least < self.terms.most:
             self.min_ranks = sum(sorted(member.size for member in self.members.values())[: self.terms.least])
         return True
 
     def _lost(self, author: str, launcher: str, text: str) -> bool:
-        """Go on without a node: by the word of node 0, or its own as it leaves."""
+        """Go on without a node: by the word of the head, of one that would be the head, or by its own as it leaves."""
         member = self._losable(author, launcher)
         if member is None:
             return False
@@ -288,12 +305,12 @@ class Roster:
     def _losable(self, author: str, launcher: str) -> Member | None:
         """Return the node that a launcher has, if the author of an entry may say that it is lost."""
         member = self._alive(launcher)
-        may = member is not None and member.number != 0 and (author == launcher or self._is_node_0(author))
-        return member if may else None
+        is_one_before = member in self.before(author) and (self._alive(author) is not None or author not in self.came)
+        return member if author == launcher or self._is_head(author) or is_one_before else None
 
     def _refuse(self, author: str, launcher: str, code: int, text: str) -> bool:
         """Turn a launcher away."""
-        if not self._is_node_0(author):
+        if not self._is_head(author):
             return False
         self.refused[launcher] = code, text
         return True
@@ -353,9 +370,10 @@ class Roster:
 
     # ------------------------------------------------------------------ small tools
 
-    def _is_node_0(self, author: str, launcher: str | None = None) -> bool:
-        first = self.members.get(0)
-        return author == launcher if first is None else author == first.launcher
+    def _is_head(self, author: str, launcher: str | None = None) -> bool:
+        """Tell whether a launcher decides; where there is no head so far it does so for itself."""
+        head = self.head
+        return author == (launcher if head is None else head.launcher)
 
     def _alive(self, launcher: str) -> Member | None:
         member = self.of(launcher)
@@ -365,12 +383,16 @@ class Roster:
         """End the job if nobody has anything to do: it has succeeded if enough ranks are left."""
         if self.verdict is not None or not all(member.is_done for member in self.living()):
             return
-        first = self.members[0]
+        first = self.head or self.members[min(self.members)]
         if self.is_enough():
             self.verdict = Verdict(True, first.number, first.host, 0, "")
         else:  # as nodes that were missing came back, but not all of their ranks were missing
             text = f"{few_left(self.left)}, and there must be {self.min_ranks}"
             self.verdict = Verdict(False, first.number, first.host, ExitCode.NODE_LOST, text)
+
+
+def _number(member: Member) -> int:
+    return member.number
 
 
 def few_left(rest: int) -> str:

@@ -88,9 +88,9 @@ class Rounds(Roster):
         self._ready.add(author)
         return True
 
-    def _begin(self, author: str, store_port: int) -> bool:
+    def _begin(self, author: str, store: str) -> bool:
         """Have a round begin with the nodes that are there, whose ranks follow the order of their numbers."""
-        if len(self.members) < self.terms.least or not super()._begin(author, store_port):
+        if len(self.members) < self.terms.least or not super()._begin(author, store):
             return False
         self.round_end, self._nodes_before = None, len(self.members)
         return True

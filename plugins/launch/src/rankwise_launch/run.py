@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from rankwise.errors import DistError
@@ -30,6 +30,7 @@ from rankwise_launch.output import Console
 from rankwise_launch.port import reserve_port
 from rankwise_launch.preloading import Preloaded
 from rankwise_launch.processes import hand_down, require_processes
+from rankwise_launch.server_store import ServerStore
 from rankwise_launch.tally import Tally
 from rankwise_launch.verdicts import Verdicts
 from rankwise_network import secret
@@ -133,15 +134,18 @@ class _Job:
         config = self._config
         with ExitStack() as stack:
             port = config.master_port or 0
-            if config.node_rank == 0:
+            if config.serves:
                 # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
                 port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
-            store = self._open_store(port)
-            store_port, here = store.port if store else 0, config.nproc_per_node
-            layout = Layout(0, here, config.master_addr, port, attempt, self._run_id, store_port)
+            served = self._open_store(port)
+            own, here = str(served.port) if served else "", config.nproc_per_node
+            layout = Layout(0, here, config.master_addr, port, attempt, self._run_id, own)
             if self._nodes is not None:
                 layout = self._join(self._nodes, layout)
-            self._close_stores(but=store)
+            self._close_stores(but=served)
+            store: JobStore | ServerStore | None = served
+            if config.meeting:
+                store = stack.enter_context(closing(ServerStore(layout.store)))
             if layout.world_size < (config.min_ranks or 1):
                 raise LaunchError(ExitCode.USAGE, few_ranks(config.min_ranks or 1, layout.world_size))
             verdicts = None
@@ -177,7 +181,7 @@ class _Job:
         layout: Layout,
         interrupts: Interrupts,
         verdicts: Verdicts | None,
-        store: JobStore | None,
+        store: JobStore | ServerStore | None,
     ) -> Attempt:
         config, place = self._config, (self._log_dir, self._preloaded, store)
         if not config.elastic:
@@ -195,7 +199,7 @@ class _Job:
         if self._nodes is None:
             self._close_stores()
         with contextlib.suppress(DistError, OSError, ValueError):
-            if config.node_rank == 0 and config.nnodes * config.nproc_per_node > 1:
+            if config.serves and config.nnodes * config.nproc_per_node > 1:
                 self._stores.append(JobStore(config.master_addr, port, self._secret))
                 return self._stores[-1]
         return None

@@ -30,10 +30,11 @@ _OWN = {
     "redirects": "--redirects",
     "shown": "--local-ranks-filter",
     "master_port": "--master-port",
+    "meeting": "--rdzv-endpoint",
 }
 _OURS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *("RANKWISE_SECRET_FD", "RANKWISE_STORE_PORT"),
+    *("RANKWISE_SECRET_FD", "RANKWISE_STORE"),
 )
 
 

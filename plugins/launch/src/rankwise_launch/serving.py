@@ -6,6 +6,7 @@ import platform
 import resource
 import socket
 from contextlib import suppress
+from typing import Any
 
 import msgpack  # noqa: F401
 import zmq  # noqa: F401
@@ -20,7 +21,7 @@ from rankwise_stores.serving import (
     server,  # noqa: F401
 )
 
-__all__ = ["raise_limit", "serve", "set_limit", "tell_of_death"]
+__all__ = ["raise_limit", "serve", "set_limit", "tell", "tell_of_death"]
 
 #: What telling the ranks of a death may take; they are about to be stopped.
 _TELL_S = 1.0
@@ -34,19 +35,29 @@ def serve(host: str, address: str, listening: socket.socket, secret: bytes) -> P
 
 def tell_of_death(address: str, port: int, secret: bytes, dead: Dead) -> None:
     """Have those raise that a rank has died who wait for it in `init_process_group`."""
+    with (
+        suppress(DistError, OSError),
+        TCPStore(address, port, timeout=_TELL_S, secret=secret, wait_for_server=False) as store,
+    ):
+        tell(store, dead)
+
+
+def tell(store: Any, dead: Dead) -> None:
+    """Say so in the store of the ranks.
+
+    Raises:
+        DistError: It cannot be reached.
+    """
     from rankwise.launching import MEETING, death_verdict  # which most launches have no need of
 
     verdict = death_verdict(PeerDiedError(dead.rank, platform.node(), dead.cause), "init_process_group")
-    with suppress(DistError, OSError):
-        store = TCPStore(address, port, timeout=_TELL_S, secret=secret, wait_for_server=False)
-        with store:
-            # As `rankwise.groups.joining.lend` has it: until there is a second life the first is the server's.
-            again = store.peek("world/life")
-            life = (again or (store.identity or b"").hex().encode()).decode()
-            place = f"world/life-{life}/{MEETING}"
-            cards = [store.peek(f"{place}/{key}") for key in ("config", f"rank/{dead.rank}")]
-            if dead.is_awaited(cards[0], cards[1], again is None):
-                store.compare_set(f"{place}/verdict", "", verdict)
+    # As `rankwise.groups.joining.lend` has it: until there is a second life the first is the server's.
+    again = store.peek("world/life")
+    life = (again or (store.identity or b"").hex().encode()).decode()
+    place = f"world/life-{life}/{MEETING}"
+    cards = [store.peek(f"{place}/{key}") for key in ("config", f"rank/{dead.rank}")]
+    if dead.is_awaited(cards[0], cards[1], again is None):
+        store.compare_set(f"{place}/verdict", "", verdict)
 
 
 def raise_limit(wanted: int) -> int | None:

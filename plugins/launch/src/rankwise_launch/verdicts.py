@@ -56,7 +56,8 @@ class Verdicts:
             if roster.verdict is not None:
                 return roster.verdict
             if lost is not None:
-                return self._loss(0, roster.members[0].host, lost.text)
+                root = roster.members.get(lost.node_rank)
+                return self._loss(lost.node_rank, self._host if root is None else root.host, lost.text)
             if roster.round_end is not None:
                 return roster.round_end
             me = roster.of(self._log.launcher)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rankwise.errors import DistTimeoutError
 
 if TYPE_CHECKING:
-    from rankwise_stores import TCPStore
+    from rankwise.stores import Store
 
 __all__ = ["GONE", "KILLED", "LEFT", "Loss", "Voice", "Watch", "word_of"]
 
@@ -43,8 +43,10 @@ class Voice:
         name: What tells it from the others.
     """
 
-    def __init__(self, store: TCPStore, name: object) -> None:
-        self._store, self._key = store, word_of(name)
+    def __init__(self, store: Store, name: object) -> None:
+        self._key = word_of(name)
+        #: Only the server of a `TCPStore` knows when a connection ends.
+        self._set = getattr(store, "set_with_will", None) or (lambda key, word, will: store.set(key, word))
         self._said = self._answers = 0
 
     def say(self) -> None:
@@ -54,7 +56,7 @@ class Voice:
             DistError: The store does not answer, or is gone.
         """
         self._said += 1
-        self._store.set_with_will(self._key, str(self._said), GONE)
+        self._set(self._key, str(self._said), GONE)
         self._answers += 1
 
     def reply(self) -> bytes:

@@ -106,6 +106,8 @@ class Assignment(NamedTuple):
     origin: str = ""
     #: Whether `rankwise run` serves a store there, so that rank 0 does not.
     is_served: bool = False
+    #: Where ranks meet that `rankwise run` has sent to a server; else "".
+    url: str = ""
 
 
 def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str] | None = None) -> Assignment:
@@ -117,13 +119,15 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
     env = os.environ if env is None else env
     here, size = rank_and_size(rank, world_size, env)
     address, port, origin = _master(env, size)
-    served, _, master = env.get("RANKWISE_STORE_PORT", "").partition("@")  # not for another master or secret
-    is_launchers = master == f"{address}:{env.get('MASTER_PORT')}" and served.isdecimal()
+    served, _, master = env.get("RANKWISE_STORE", "").rpartition("@")  # not for another master or secret
+    is_launchers = bool(served) and master == f"{address}:{env.get('MASTER_PORT')}"
     if size == 1 and (is_launchers or secret.is_withheld(env)):
         return Assignment(here, size, "127.0.0.1", 0)  # within a job, or started by a rank of one: it meets nobody
     if is_launchers and secret.is_withheld(env):
         raise ValueError(_NOT_A_RANK.format(rank=here, number=env["RANKWISE_SECRET_FD"]))
     if is_launchers and not secret.is_set():
+        if not served.isdecimal():
+            return Assignment(here, size, address, port, url=served)
         return Assignment(here, size, address, int(served), f"where `rankwise run` serves a store for {master}", True)
     if port == 0 and size > 1:
         raise ValueError(f"env://: MASTER_PORT=0 is for a world of one; {size} ranks have to know the port")

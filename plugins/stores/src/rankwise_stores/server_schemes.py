@@ -12,7 +12,7 @@ from rankwise_network.launcher_env import rank_and_size, told_of_a_job
 from rankwise_stores.server_urls import words_of
 from rankwise_stores.urls import place
 
-__all__ = ["etcd", "redis"]
+__all__ = ["etcd", "is_served", "opened", "redis"]
 
 Meeting = tuple[Store, int, int]
 
@@ -31,6 +31,27 @@ def etcd(url: str, timeout: Timeout) -> Iterator[Meeting]:
     from rankwise_stores.etcd_store import EtcdStore  # only now: most jobs meet elsewhere
 
     yield EtcdStore(url, world_size, timeout, rank=rank), rank, world_size
+
+
+def is_served(url: str) -> bool:
+    """Tell whether a URL leads to a server that somebody else runs."""
+    return url.partition("://")[0].lower() in ("redis", "rediss", "redis+unix", "etcd", "etcds")
+
+
+def opened(url: str, timeout: Timeout) -> Store:
+    """Open a store there for a user who is no rank, or does not take its seat.
+
+    Raises:
+        ValueError: The URL makes no sense.
+        DistError: The server cannot be reached, or refuses.
+    """
+    if url.lower().startswith("etcd"):
+        from rankwise_stores.etcd_store import EtcdStore
+
+        return EtcdStore(url, timeout=timeout)
+    from rankwise_stores.redis_store import RedisStore
+
+    return RedisStore(url, timeout=timeout)
 
 
 def _place(url: str) -> tuple[int, int]:

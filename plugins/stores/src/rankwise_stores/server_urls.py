@@ -10,7 +10,7 @@ from rankwise_stores.urls import query, refuse, split, without_password
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-__all__ = ["EtcdPlace", "RedisPlace", "etcd_place", "redis_place", "words_of"]
+__all__ = ["EtcdPlace", "RedisPlace", "etcd_place", "redis_place", "within", "words_of"]
 
 #: What lies on a server under no other name.
 _PREFIX = "rankwise"
@@ -104,6 +104,21 @@ def etcd_place(url: str) -> EtcdPlace:
     tls = {name: words[name] for name in _TLS if name in words} if parts.scheme == "etcds" else None
     prefix = _prefix(url, parts.path.strip("/") or _PREFIX)
     return EtcdPlace(_shown(url, ""), members, user, password, prefix, tls)
+
+
+def within(url: str, name: str) -> str:
+    """Return the URL of another place on the same server, whose prefix has a name after it.
+
+    Raises:
+        ValueError: The URL makes no sense.
+    """
+    parts, words = split(url), words_of(url)
+    place, mark, query_text = url.partition("?")
+    if parts.scheme in ("etcd", "etcds"):
+        place = place.rstrip("/") if parts.path.strip("/") else f"{place.rstrip('/')}/{_PREFIX}"
+        return f"{place}/{name}{mark}{query_text}"
+    words["prefix"] = f"{words.get('prefix', _PREFIX)}.{name}"
+    return f"{place}?" + "&".join(f"{key}={value}" for key, value in words.items())
 
 
 def _credentials(parts: SplitResult) -> tuple[str | None, str | None]:

@@ -28,7 +28,7 @@ __all__ = ["Processes"]
 #: What another launcher has told this process about itself is not true of the processes started here.
 _PLACES = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),
-    "RANKWISE_STORE_PORT",
+    "RANKWISE_STORE",
 )
 
 #: What ranks run; the program itself runs as `__main__` in each.
