@@ -34,6 +34,7 @@ class JobLog:
         launcher: What tells this launcher from all others.
         roster: Of a job that has no entries yet.
         store: Where the launchers meet; None if there is one only.
+        passing: What the store raises while it is out of reach for a while.
 
     Attributes:
         launcher: As above.
@@ -43,8 +44,14 @@ class JobLog:
         is_handled: Whether what was taken of the news has been acted upon.
     """
 
-    def __init__(self, launcher: str, roster: Roster, store: Store | None = None) -> None:
-        self.launcher, self.roster, self._store = launcher, roster, store
+    def __init__(
+        self,
+        launcher: str,
+        roster: Roster,
+        store: Store | None = None,
+        passing: tuple[type[DistError], ...] = (DistTimeoutError,),
+    ) -> None:
+        self.launcher, self.roster, self._store, self._passing = launcher, roster, store, passing
         self.changed = threading.Condition(threading.RLock())
         self.listener: Callable[[], None] | None = None
         self.is_handled = True
@@ -74,7 +81,7 @@ class JobLog:
         """Offer an entry as the next one; return which that is. An outage of the network is waited out."""
         assert self._store is not None
         while True:
-            with suppress(DistTimeoutError):
+            with suppress(*self._passing):
                 return self._store.compare_set(f"log/{self._next}", b"", entry)
 
     def read(self, wait_s: float = _LOOK_S, count: int = 1) -> bool:
@@ -85,7 +92,7 @@ class JobLog:
         """
         assert self._store is not None
         numbers = range(self._next, self._next + count)
-        with suppress(DistTimeoutError):
+        with suppress(*self._passing):
             found = self._store.multi_get([f"log/{number}" for number in numbers], wait_s)
             with self.changed:
                 for number, entry in zip(numbers, found, strict=True):

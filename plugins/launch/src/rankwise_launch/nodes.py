@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from types import TracebackType
 
 from rankwise.backends import start_thread
-from rankwise.errors import DistError, DistTimeoutError
+from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise_launch.config import ExitCode, LaunchConfig, LaunchError
 from rankwise_launch.entrance import CLAIM, STORE_OF_RANKS, claim_of, difference, enter, place_of
 from rankwise_launch.environment import Layout
@@ -78,7 +78,9 @@ class Nodes:
         self._every_s = max(min(_EVERY_S, self._silence_s / _WORDS), config.nnodes / _NODES_A_SECOND)
         self._silence_s = max(self._silence_s, _WORDS * self._every_s)
         roster = (Roster if config.elastic else Rounds)(terms_of(config))
-        self._log = JobLog(self._id, roster, self._store)
+        #: What the store raises while it is out of reach for a while; node 0's is gone for good when its connection is.
+        self._passing = (DistTimeoutError, *[DistNetworkError] * self._is_on_server)
+        self._log = JobLog(self._id, roster, self._store, self._passing)
         patience = Patience(self._silence_s, config.join_timeout_s, config.last_call_s)
         #: What this launcher decides, if it is the head.
         self._registrar = Registrar(roster, self._id, patience, self._where)
@@ -220,7 +222,8 @@ class Nodes:
 
     def _speak(self) -> None:
         """Say that this launcher is there, and notice that node 0 does not answer; a server may be away for a while."""
-        voice, node_0, looked_at = Voice(self._store.view(self._every_s), self._id), Watch(), monotonic()
+        voice = Voice(self._store.view(self._every_s), self._id, self._passing)
+        node_0, looked_at = Watch(), monotonic()
         while not self._closing.wait(self._every_s):
             try:
                 word = voice.reply()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from rankwise.errors import DistTimeoutError
+from rankwise.errors import DistError, DistTimeoutError
 
 if TYPE_CHECKING:
     from rankwise.stores import Store
@@ -41,10 +41,11 @@ class Voice:
     Args:
         store: Where the launchers meet.
         name: What tells it from the others.
+        passing: What the store raises while it is out of reach for a while.
     """
 
-    def __init__(self, store: Store, name: object) -> None:
-        self._key = word_of(name)
+    def __init__(self, store: Store, name: object, passing: tuple[type[DistError], ...] = (DistTimeoutError,)) -> None:
+        self._key, self._passing = word_of(name), passing
         #: Only the server of a `TCPStore` knows when a connection ends.
         self._set = getattr(store, "set_with_will", None) or (lambda key, word, will: store.set(key, word))
         self._said = self._answers = 0
@@ -65,7 +66,7 @@ class Voice:
         Raises:
             DistError: The store is gone.
         """
-        with suppress(DistTimeoutError):
+        with suppress(*self._passing):
             self.say()
         return b"%d" % self._answers
 
