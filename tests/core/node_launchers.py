@@ -28,12 +28,13 @@ class Cluster(Shell):
         secret.new_file(folder / "secret")
         self.environment["RANKWISE_SECRET_FILE"] = str(folder / "secret")
         self.port = _free_pair()
+        #: Where the launchers meet.
+        self.meeting = ["--master-addr", "127.0.0.1", "--master-port", str(self.port)]
         self.nodes: list[warm.Process] = []
 
     def begin(self, node: int | None, *arguments: str, nnodes: int | str = 2, module: str = "rankwise") -> warm.Process:
-        where = ["--nnodes", str(nnodes), "--master-addr", "127.0.0.1"]
+        where = ["--nnodes", str(nnodes), *self.meeting, "--join-timeout", "20"]
         where += [] if node is None else ["--node-rank", str(node)]
-        where += ["--master-port", str(self.port), "--join-timeout", "20"]
         self.nodes.append(self.start("run", *where, *arguments, module=module))
         return self.nodes[-1]
 
