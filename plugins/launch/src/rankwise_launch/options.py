@@ -289,6 +289,8 @@ def apply_rendezvous(options: argparse.Namespace) -> None:
         LaunchError: They are given twice, or make no sense.
     """
     endpoint, options.meeting = options.rdzv_endpoint, ""
+    if endpoint is None and options.master_addr is None and options.master_port is None:
+        endpoint = os.environ.get("PET_RDZV_ENDPOINT")
     if not endpoint:
         return
     if "://" in endpoint:
