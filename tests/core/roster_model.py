@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from rankwise_launch.config import UNNUMBERED
 from rankwise_launch.registrar import Card, Patience, Registrar
 from rankwise_launch.roster import Entry, Roster, Terms
 from rankwise_launch.words import GONE, KILLED, LEFT
 
-__all__ = ["FIRST", "PATIENCE", "Launcher", "Model"]
+__all__ = ["FIRST", "PATIENCE", "Launcher", "Model", "with_mistake"]
 
 FIRST = "node 0"
 PATIENCE = Patience(silence_s=5.0, join_s=60.0, last_call_s=10.0)
@@ -153,3 +156,13 @@ class Model:
 
     def _somebody_reads(self, draw: random.Random) -> None:
         self.catch_up(draw.choice(list(self.launchers.values())))
+
+
+def with_mistake(module: ModuleType, right: str, wrong: str) -> dict[str, Any]:
+    """Return what a module of the protocol defines with other words in one place."""
+    assert module.__file__ is not None
+    source = Path(module.__file__).read_text()
+    assert source.count(right) == 1
+    mistaken: dict[str, Any] = {"__name__": module.__name__}
+    exec(compile(source.replace(right, wrong), "mistaken.py", "exec"), mistaken)
+    return mistaken

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import random
 import select
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
+from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model, with_mistake
 
 from rankwise import DistTimeoutError, HashStore
 from rankwise_launch import registrar, roster, words
@@ -528,10 +527,7 @@ MISTAKES: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, right, wrong = MISTAKES[mistake]
-    source = Path(module.__file__).read_text()
-    assert source.count(right) == 1
-    mistaken: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile(source.replace(right, wrong), "mistaken.py", "exec"), mistaken)
+    mistaken = with_mistake(module, right, wrong)
     place, name = {
         roster: ("tests.core.roster_model", "Roster"),
         registrar: ("tests.core.roster_model", "Registrar"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model
+from tests.core.roster_model import FIRST, PATIENCE, Launcher, Model, with_mistake
 
 from rankwise_launch import registrar, rounds
 from rankwise_launch.config import ExitCode
@@ -382,10 +381,7 @@ MISTAKES: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, right, wrong = MISTAKES[mistake]
-    source = Path(module.__file__).read_text()
-    assert source.count(right) == 1
-    mistaken: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile(source.replace(right, wrong), "mistaken.py", "exec"), mistaken)
+    mistaken = with_mistake(module, right, wrong)
     place = "rankwise_launch.rounds.Rounds" if module is rounds else "tests.core.roster_model.Registrar"
     monkeypatch.setattr(place, mistaken[place.rpartition(".")[2]])
     with pytest.raises(AssertionError):

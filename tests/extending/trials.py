@@ -31,7 +31,7 @@ UNTRIED = {
     "who may stand at a listener, how many and for how long": _SAYS_WHERE,
     "how command lines are read and told": _SAYS_WHERE,
     "`spawn`": _SAYS_WHERE,
-    "which nodes an elastic job has, and when it has failed": "tests/core/test_launch_roster.py has its model",
+    "which nodes a job has, and when it has failed": "tests/core/test_launch_roster.py has its model",
     "how processes of an elastic job agree on its members": "tests/plugins/elastic has its model and mistakes in it",
     "what Ray calls": "it needs Ray, and a cluster",
     "what torch's programs call": "it needs torch; tests/plugins/torch/test_surface.py asks for each method",

@@ -368,9 +368,8 @@ class Attempt:
     def _end_leftovers(self) -> None:
         self._signal_all(signal.SIGKILL)
         if self._held and self._interrupted is None:
-            self._loop.after(
-                _LEFTOVER_S, self._end_leftovers
-            )  # the reader of our output is slow, and nothing is to be lost
+            # The reader of our output is slow, and nothing is to be lost.
+            self._loop.after(_LEFTOVER_S, self._end_leftovers)
             return
         # A process that still holds a pipe has left the rank's process group on purpose.
         for worker in self._all():
