@@ -6,7 +6,8 @@ ends. An entry is a kind, the launcher that has written it, and what that kind n
 given up changes nothing any more, whatever it writes.
 
 One launcher decides who is in: that of the *head*, the node with the lowest number that is there. Where node 0 serves
-the log that is always node 0. Where the log lies elsewhere, a launcher that finds all before it gone says so, and is the head.
+the log that is always node 0. Where the log lies elsewhere, a launcher that finds all before it gone says so, and is
+the head.
 
 This roster is that of an elastic job, which has one round. The ranks of a node keep their numbers as long as the job
 lasts: a node that comes back has the ranks that it had, and one that comes late has numbers beyond all others. Jobs
