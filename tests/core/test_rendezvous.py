@@ -259,6 +259,15 @@ def test_every_launcher_tells_the_place(env: dict[str, str], address: str, port:
         assert place.master_port == port
 
 
+def test_the_launcher_may_send_ranks_to_a_server() -> None:
+    """Also one of an IPv6 address, and as long as the program means the launcher's master."""
+    for url in ("redis://:word@db:6379/0?prefix=a", "etcd://[::1]:2379/jobs"):
+        place = from_environment(env={**TORCHRUN, "RANKWISE_STORE": f"{url}@node7:29500"})
+        assert (place.url, place.rank, place.world_size, place.is_served) == (url, 1, 4, False)
+        other = from_environment(env={**TORCHRUN, "RANKWISE_STORE": f"{url}@node8:29500"})
+        assert (other.url, other.master_addr, other.master_port) == ("", "node7", 29500)
+
+
 def test_jobs_and_steps_of_slurm_meet_at_different_ports() -> None:
     names = [{"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in range(5) for step in range(3)]
     assert len({from_environment(env={**SLURM, **name}).master_port for name in names}) == 15
