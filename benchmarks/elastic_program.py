@@ -1,8 +1,8 @@
 """What the processes of an elastic job do that is tried: each step adds one to each number, by a sum over all ranks.
 
-Its one argument is JSON: where to meet, and terms such as `min_size`. It says in lines of JSON which epochs it has
-been in, when its first sum in each was there, which steps are committed if `tells` is set, and where it ended. A wrong
-sum or a lost step ends it with an error.
+Its one argument is JSON: where to meet, if no launcher says so, and terms such as `min_size`. It says in lines of JSON
+which epochs it has been in, when its first sum in each was there, which steps are committed if `tells` is set, and
+where it ended. A wrong sum or a lost step ends it with an error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def say(**words: Any) -> None:
 def main(terms: dict[str, Any]) -> None:
     """Work until the file `finish` is there."""
     say(imported=time.time())
-    store = opened(terms["url"])
-    place = {"store": store, "rank": terms["rank"], "world_size": terms["size"]}
+    place = {}
+    if "url" in terms:
+        place = {"store": opened(terms["url"]), "rank": terms["rank"], "world_size": terms["size"]}
     dist.init_process_group("gloo", timeout=terms.get("timeout", 60), enable_reconfigure=True, **place)
     state = dist.elastic.State(numbers=np.zeros(terms.get("count", 1000)), step=0, seen=[])
     limits = {name: terms[name] for name in ("min_size", "max_size", "wait_s") if name in terms}

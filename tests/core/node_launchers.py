@@ -14,7 +14,7 @@ from tests.processes import wait_until
 from rankwise import TCPStore
 from rankwise_network import secret
 
-__all__ = ["Cluster", "End", "Nodes"]
+__all__ = ["Cluster", "End", "Nodes", "free_pair"]
 
 #: The exit code, and what was printed.
 End: TypeAlias = "tuple[int | None, str, str]"
@@ -27,7 +27,7 @@ class Cluster(Shell):
         super().__init__(folder, timeout_s)
         secret.new_file(folder / "secret")
         self.environment["RANKWISE_SECRET_FILE"] = str(folder / "secret")
-        self.port = _free_pair()
+        self.port = free_pair()
         #: Where the launchers meet.
         self.meeting = ["--master-addr", "127.0.0.1", "--master-port", str(self.port)]
         self.nodes: list[warm.Process] = []
@@ -96,7 +96,7 @@ class Nodes(Cluster):
         return self.finish(*nodes)
 
 
-def _free_pair() -> int:
+def free_pair() -> int:
     """Return a port that is free together with the next one."""
     while True:
         with socket.socket() as one, socket.socket() as next_one:

@@ -181,6 +181,17 @@ def test_a_job_begins_with_the_least_number_of_nodes_and_grows(cluster: Nodes) -
     assert sorted(ends[2][1].splitlines()) == ["[4]: 4 0 6 2 3 0", "[5]: 5 1 6 2 3 0"]
 
 
+def test_nodes_of_other_sizes_than_the_lost_ones_have_numbers_beyond_these(cluster: Nodes) -> None:
+    """Also beyond the most nodes that there may be at a time."""
+    first, lost = cluster.come(0, *HOLD, nnodes=2), cluster.come(1, "-n", "2", *HOLD, nnodes=2)
+    assert cluster.are_ready("0-0", "1-0", "2-0")
+    lost.send_signal(signal.SIGKILL)
+    cluster.hear(first, "is lost")
+    another = cluster.come(None, *HOLD, nnodes=2)
+    assert cluster.are_ready("3-0")
+    assert [code for code, _, _ in cluster.go(first, another)] == [0, 0]
+
+
 def test_a_job_with_as_many_nodes_as_it_may_have_begins_at_once(cluster: Nodes) -> None:
     nodes = cluster.start_nodes(3, "--last-call", "600", *HOLD, nnodes="1:3")
     assert cluster.are_ready("0-0", "1-0", "2-0")

@@ -139,12 +139,16 @@ def test_the_head_may_be_lost_before_the_job_begins_and_alone(restarts_all: bool
     assert company.roster.has_begun
 
 
-def test_all_that_would_be_the_head_may_be_lost_at_once() -> None:
-    company, (first, second, third) = begun(3, restarts_all=True, terms=Terms(1, 3, 9, None))
-    company.kill(first)
-    company.kill(second, None)
-    company.pass_time(PATIENCE.silence_s + 3)
-    assert head_of(company) == third.name
+@pytest.mark.parametrize("word", [KILLED, None])
+@pytest.mark.parametrize("count", [3, 9])
+def test_all_that_would_be_the_head_may_be_lost_at_once(count: int, word: bytes | None) -> None:
+    """Those that have said nothing of it are missed at the same time, if they are few."""
+    company, launchers = begun(count, restarts_all=True, terms=Terms(1, count, 9, None))
+    company.kill(launchers[0], word)
+    for launcher in launchers[1:-1]:
+        company.kill(launcher, None)
+    company.pass_time(PATIENCE.silence_s * -(-(count - 1) // registrar._NEXT) + 3)
+    assert head_of(company) == launchers[-1].name
 
 
 @pytest.mark.parametrize("restarts_all", [False, True])
@@ -249,12 +253,9 @@ MISTAKES: dict[str, tuple[Any, str, str]] = {
         "(self._alive(author) is not None or author not in self.came)",
         "True",
     ),
-    "nobody looks after the head": (registrar, "in self._gone else before[:1]", "in self._gone else []"),
-    "only the next looks after the head": (
-        registrar,
-        "return before if before[:1] and",
-        "return before[:1] if before[:1] and",
-    ),
+    "nobody looks after the head": (registrar, "return before[: gone + _NEXT]", "return []"),
+    "nobody looks after those that follow the head": (registrar, "before[: gone + _NEXT]", "before[:1]"),
+    "one looks after those that follow the head one after the other": (registrar, "gone + _NEXT", "gone + 1"),
     "a job without a head stays so": (registrar, "if self._roster.head is None:", "if False:"),
 }
 
@@ -278,7 +279,8 @@ def test_mistakes_are_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> 
 def everything() -> None:
     test_the_next_decides_once_the_head_is_lost(False, KILLED)
     test_the_head_may_be_lost_before_the_job_begins_and_alone(False)
-    test_all_that_would_be_the_head_may_be_lost_at_once()
+    for count in (3, 9):
+        test_all_that_would_be_the_head_may_be_lost_at_once(count, None)
     for restarts_all in (False, True):
         test_only_those_that_would_be_the_head_say_that_it_is_lost(restarts_all)
     test_a_head_that_slept_decides_nothing_any_more()

@@ -268,6 +268,15 @@ def test_the_launcher_may_send_ranks_to_a_server() -> None:
         assert (other.url, other.master_addr, other.master_port) == ("", "node7", 29500)
 
 
+def test_the_only_rank_of_a_job_meets_those_that_will_come() -> None:
+    """And a world of its own, which the program makes within a job, meets nobody."""
+    env = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1", "RANKWISE_STORE": "41000@node7:29500"}
+    place = from_environment(env=env)
+    assert (place.master_addr, place.master_port, place.is_served) == ("node7", 41000, True)
+    own = from_environment(0, 1, env={**env, "WORLD_SIZE": "4"})
+    assert (own.master_addr, own.master_port, own.is_served) == ("127.0.0.1", 0, False)
+
+
 def test_jobs_and_steps_of_slurm_meet_at_different_ports() -> None:
     names = [{"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)} for job in range(5) for step in range(3)]
     assert len({from_environment(env={**SLURM, **name}).master_port for name in names}) == 15

@@ -151,3 +151,13 @@ def test_a_job_goes_on_as_nodes_are_lost_come_back_and_come_late(cluster: Cluste
     assert [code for code, _, _ in ends] == [0, 143, 0], ends
     done = re.findall(r"ranks 4 steps (\d+)", ends[0][1] + ends[2][1])
     assert (len(done), len(set(done))) == (4, 1), ends
+
+
+def test_a_job_that_begins_with_one_rank_grows(cluster: Cluster) -> None:
+    words = ("-n", "1", "--elastic", "--last-call", "0", "job.py")
+    first = cluster.begin(0, *words, nnodes="1:2")
+    assert has_size(cluster, 1)
+    late = cluster.begin(None, *words, nnodes="1:2")
+    assert has_size(cluster, 2)
+    (cluster.folder / "end").touch()
+    assert [code for code, _, _ in cluster.finish(first, late)] == [0, 0]

@@ -23,6 +23,7 @@ __all__ = [
     "Streams",
     "count_processes",
     "few_ranks",
+    "none_of_them",
     "parse_streams",
 ]
 
@@ -126,6 +127,12 @@ class LaunchConfig:
         assert self.master_port is not None
         return self.master_port + 1
 
+    def _may_be(self, number: int) -> bool:
+        """Tell whether a node may have this number; one that comes late may have one beyond those of the lost ones."""
+        if number == UNNUMBERED:
+            return self.nnodes > 1
+        return number >= 0 and (number < max(self.nnodes, 1) or self.is_flexible)
+
     def _mistakes(self) -> list[tuple[bool, str]]:
         port, several = self.master_port, self.nnodes > 1
         nodes = f"{self.min_nodes}:{self.nnodes}"
@@ -136,10 +143,7 @@ class LaunchConfig:
             (self.nproc_per_node > MOST_PROCESSES, too_many("processes per node", self.nproc_per_node)),
             (self.nnodes < 1, f"at least 1 node is needed, not {self.nnodes}"),
             (self.nnodes > MOST_PROCESSES, too_many("nodes", self.nnodes)),
-            (
-                not 0 <= self.node_rank < max(self.nnodes, 1) and not (several and self.node_rank == UNNUMBERED),
-                f"node rank {self.node_rank} is not one of 0 to {self.nnodes - 1}, as --nnodes is {self.nnodes}",
-            ),
+            (not self._may_be(self.node_rank), none_of_them(self.node_rank, self.nnodes)),
             (port is not None and not 0 < port < 65536, f"the master port must be 1 to 65535, not {port}"),
             (several and port is None and not self.meeting, "several nodes need --master-port, the same on each"),
             (
@@ -266,3 +270,8 @@ class LaunchError(DistError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def none_of_them(number: int, nodes: int) -> str:
+    """Say that there is no such node."""
+    return f"node rank {number} is not one of 0 to {nodes - 1}, as --nnodes is {nodes}"

@@ -16,6 +16,7 @@ from rankwise_launch.config import (
     LaunchError,
     Streams,
     count_processes,
+    none_of_them,
     parse_streams,
 )
 from rankwise_network.launcher_env import node_0
@@ -181,6 +182,8 @@ def _fill_in_master(options: argparse.Namespace) -> None:
 
 
 def _node_rank(options: argparse.Namespace, least: int) -> int:
+    if options.node_rank is not None and options.node_rank >= options.nnodes > 0:
+        raise LaunchError(ExitCode.USAGE, none_of_them(options.node_rank, options.nnodes))
     if options.node_rank is not None or options.nnodes <= 1:
         return options.node_rank or 0
     if least < options.nnodes:  # another job step or controller, which numbers from 0 too, may start more of them

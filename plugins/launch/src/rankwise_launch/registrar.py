@@ -2,12 +2,13 @@
 
 It has no sockets, threads or clocks either: it is told what launchers have said and how much time has passed, and
 yields entries for the log (`roster.py`). Each launcher that may be the head one day has it, and is told of all that
-come; until then it only looks after the head, if it is the next.
+come; until then it only looks after the head, and a few that would be the head before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from rankwise_launch.config import UNNUMBERED, ExitCode
@@ -15,6 +16,9 @@ from rankwise_launch.roster import Entry, Member, Roster
 from rankwise_launch.words import Watch
 
 __all__ = ["Card", "Patience", "Registrar"]
+
+#: How many of those that would be the head before a launcher it looks after, beside those that are gone.
+_NEXT = 4
 
 
 class Card(NamedTuple):
@@ -80,13 +84,15 @@ class Registrar:
     def watched(self) -> list[str]:
         """Return the launchers whose words are needed: to the head those of all others, to these that of the head.
 
-        Once the head is gone, those of all that would be the head before this launcher.
+        And those of the next few that would be the head before this launcher: if several are gone, it need not wait for
+        one after the other.
         """
         if self._is_head():
             there = dict.fromkeys([*(member.launcher for member in self._roster.living()), *self._waiting])
             return [launcher for launcher in there if launcher != self._me]
         before = [member.launcher for member in self._roster.before(self._me)]
-        return before if before[:1] and before[0] in self._gone else before[:1]
+        gone = sum(1 for _ in takewhile(self._gone.__contains__, before))
+        return before[: gone + _NEXT]
 
     def look(self, words: Mapping[str, bytes], passed_s: float, has_heard: bool = True) -> Iterator[Entry]:
         """Yield what there is to be decided.

@@ -121,8 +121,10 @@ def from_environment(rank: int = -1, world_size: int = -1, env: Mapping[str, str
     address, port, origin = _master(env, size)
     served, _, master = env.get("RANKWISE_STORE", "").rpartition("@")  # not for another master or secret
     is_launchers = bool(served) and master == f"{address}:{env.get('MASTER_PORT')}"
-    if size == 1 and (is_launchers or secret.is_withheld(env)):
-        return Assignment(here, size, "127.0.0.1", 0)  # within a job, or started by a rank of one: it meets nobody
+    if size == 1 and ((is_launchers and world_size == 1) or secret.is_withheld(env)):
+        # A world of the program's own within a job, and a process that a rank has started, meet nobody. The only rank
+        # of a job may meet others that come late.
+        return Assignment(here, size, "127.0.0.1", 0)
     if is_launchers and secret.is_withheld(env):
         raise ValueError(_NOT_A_RANK.format(rank=here, number=env["RANKWISE_SECRET_FD"]))
     if is_launchers and not secret.is_set():
