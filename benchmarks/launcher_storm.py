@@ -188,7 +188,7 @@ class Storm:
     def _time_one(self) -> float:
         while sum(node.is_there() for node in self._all) < 3:
             self._start()
-        self._await(lambda: all(node.ranks() or not node.is_there() for node in self._all), "all that are there work")
+        self._await(self._all_work, "all that have a place work")
         self._wait(2.0)
         node = [node for node in self._all if node.is_there()][-1]
         began, named = time.monotonic(), "its launcher was killed"
@@ -204,14 +204,19 @@ class Storm:
     def _at_work(self, node: Node) -> bool:
         return bool(node.said) if self._elastic else (self._folder / "saved").exists() and node.is_there()
 
+    def _all_work(self) -> bool:
+        there = [node for node in self._all if node.is_there()]
+        return sum(bool(node.ranks()) for node in there) == min(len(there), MOST)
+
     def _finish(self) -> None:
         for node in list(self._stopped):
             self._go_on(node)
-        self._await(lambda: all(node.ranks() or not node.is_there() for node in self._all), "all that are there work")
+        self._await(self._all_work, "all that have a place work")
         left = [node for node in self._all if node.is_there()]
         (self._folder / "finish").touch()
         codes = {node.name: node.end() for node in left}
-        assert not any(codes.values()), f"launchers ended with {codes}"
+        assert {*codes.values()} <= {0, 128 + signal.SIGTERM}, f"launchers ended with {codes}"
+        assert 0 in codes.values(), "no launcher has ended well"
         steps = {word["steps"] for node in left for word in node.said if "steps" in word}
         assert len(steps) == 1, f"ranks ended at the steps {steps}"
         if self._elastic:

@@ -73,6 +73,33 @@ def test_silence_is_counted_from_the_last_word(pulse: Pulse, store: dist.Store, 
     assert pulse.why_gone(handle("other")) == ""
 
 
+def test_nobody_falls_silent_while_the_store_is_out_of_reach(clock: Callable[[float], None]) -> None:
+    class Away(dist.HashStore):
+        is_away = False
+
+        def _run(self, operation: Any, limit_s: float, /, *args: Any, **kwargs: Any) -> Any:
+            if self.is_away:
+                raise dist.DistNetworkError("nobody answers")
+            return super()._run(operation, limit_s, *args, **kwargs)
+
+    with Away() as store:
+        pulse = Pulse(store, handle("mine"))
+        store.set("pulse/other", "1")
+        assert pulse.why_gone(handle("other")) == ""
+        Away.is_away = True
+        for _ in range(3):
+            clock(board.SILENCE_S - 1)
+            assert pulse.why_gone(handle("other"), fresh=True) == ""
+        pulse.learn(handle("other"), "others say so")
+        assert pulse.why_gone(handle("other")) == "others say so"
+        Away.is_away = False
+        clock(board.SILENCE_S - 1)
+        assert pulse.why_gone(handle("third")) == ""
+        clock(2)
+        assert pulse.why_gone(handle("other")) == "others say so"
+        pulse.stop()
+
+
 def test_who_was_said_to_be_gone_and_speaks_again_is_not(
     pulse: Pulse, store: dist.Store, clock: Callable[[float], None]
 ) -> None:

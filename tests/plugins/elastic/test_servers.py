@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from elastic_company import Company
+from tests.processes import wait_until
 from tests.servers import EtcdServer, RedisServer, Server
 
 
@@ -37,3 +38,18 @@ def test_a_server_that_is_started_again_ends_nothing(server: Server) -> None:
         job.start().hear_epoch(3)
         job.finish()
         assert len({member.hear_end()["steps"] for member in job.all}) == 1
+
+
+def test_a_server_may_be_away_for_longer_than_a_moment_while_ranks_regroup(server: Server) -> None:
+    """Nobody is taken for gone meanwhile but who is, and nobody gives up."""
+    with Company(3, server.url("job")) as job:
+        for member in job.members:
+            member.hear_epoch(3)
+        server.stop()
+        job.members[0].send(signal.SIGKILL)
+        assert not wait_until(lambda: any(member.process.poll() is not None for member in job.members[1:]), 4.0)
+        server.start()
+        for member in job.members[1:]:
+            member.hear_epoch(2)
+        job.finish()
+        assert len({member.hear_end()["steps"] for member in job.members[1:]}) == 1

@@ -9,7 +9,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-from rankwise.errors import DistError
+from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.observing import PrefixStore, Store, has_ended, start_thread
 from rankwise_elastic.rounds import Arrival, Seen
 
@@ -139,7 +139,9 @@ class Pulse:
     """
 
     def __init__(self, store: Store, process: str) -> None:
-        self._store, self._mine = PrefixStore("pulse", store).view(_ASK_S), name(process)
+        self._store, self._mine = PrefixStore("pulse", store), name(process)
+        #: The same, without patience: its server may be away for a while, which whoever needs it says.
+        self._glance = self._store.view(_ASK_S)
         self._board = StoreBoard(store.view(_ASK_S))
         #: For each process that was asked about what it has said last, and since when that is known.
         self._heard: dict[str, _Heard] = {}
@@ -149,8 +151,7 @@ class Pulse:
         #: The epoch that newcomers would be in, 0 where there is no room for any, and whether somebody waits for it.
         self._next_epoch, self.is_awaited = 0, False
         self._ended = threading.Event()
-        # As long as the program lets it wait: the server of the store may just be away.
-        PrefixStore("pulse", store).set(self._mine, "0")
+        self._store.set(self._mine, "0")  # waits as long as the program lets it, as the server may be away
         self._thread = threading.Thread(target=self._run, name="rankwise elastic", daemon=True)
         start_thread(self._thread)
 
@@ -161,7 +162,7 @@ class Pulse:
         self._ended.set()
         self._thread.join(_ASK_S)
         with suppress(DistError):
-            self._store.delete_key(self._mine)
+            self._glance.delete_key(self._mine)
 
     def expect(self, epoch: int) -> None:
         """Look from now on whether somebody waits for an epoch; for none if it is 0."""
@@ -175,7 +176,7 @@ class Pulse:
 
     def learn(self, process: str, cause: str) -> None:
         """Be told that a process is gone; that is forgotten if it says again that it lives, as after a long stop."""
-        self._told.setdefault(process, (cause, self._store.peek(name(process))))
+        self._told.setdefault(process, (cause, self._hear(process, True).said))
 
     def why_gone(self, process: str, fresh: bool = False) -> str:
         """Return how a process has ended, as far as anybody knows; "" if it may live.
@@ -215,10 +216,17 @@ class Pulse:
         return {process: cause for process in processes if (cause := self.why_gone(process))}
 
     def _hear(self, process: str, fresh: bool) -> _Heard:
+        """Return what a process has said last. While the store is out of reach nobody falls silent."""
         now, heard = monotonic(), self._heard.get(process)
         if fresh or heard is None or now - heard.asked_at > BEAT_S / 4:
-            said = self._store.peek(name(process))
-            since = now if heard is None or said != heard.said else heard.since
+            before = None if heard is None else heard.said
+            try:
+                said = self._glance.peek(name(process))
+            except (DistNetworkError, DistTimeoutError):
+                said, now = before, monotonic()
+                since = now
+            else:
+                since = now if heard is None or said != before else heard.since
             heard = self._heard[process] = _Heard(said, since, now)
         return heard
 
@@ -233,4 +241,4 @@ class Pulse:
             number += 1
 
     def _beat(self, number: int) -> None:
-        self._store.set(self._mine, str(number))
+        self._glance.set(self._mine, str(number))
