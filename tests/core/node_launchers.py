@@ -74,8 +74,13 @@ class Nodes(Cluster):
         return self.begin(node, *self.options, *words, nnodes=nnodes)
 
     def are_ready(self, *names: str) -> bool:
-        """Wait for ranks, as RANK-LIFE."""
-        return wait_until(lambda: all((self.folder / f"ready-{name}").exists() for name in names), self.timeout_s)
+        """Wait for ranks, as RANK-LIFE, and no longer if all launchers have ended."""
+        ready = [self.folder / f"ready-{name}" for name in names]
+        wait_until(lambda: all(path.exists() for path in ready) or not self._is_any_there(), self.timeout_s)
+        return all(path.exists() for path in ready)
+
+    def _is_any_there(self) -> bool:
+        return any(node.poll() is None for node in self.nodes)
 
     def hear(self, node: warm.Process, words: str) -> str:
         """Return the first line of a launcher that has some words."""

@@ -77,11 +77,11 @@ def test_a_notice_to_the_first_node_takes_it_out_of_the_job(cluster: Nodes, serv
 @pytest.mark.parametrize("mode", [[], ["--elastic"]], ids=["all", "elastic"])
 def test_the_server_may_be_away_for_a_while(cluster: Nodes, own_server: Server, prefix: str, mode: list[str]) -> None:
     """Longer than nothing may be heard of a launcher."""
-    cluster.environment["RANKWISE_OUTAGE_LIMIT_S"] = cluster.environment["RANKWISE_HEARTBEAT_LIMIT_S"] = "2"
+    cluster.environment["RANKWISE_OUTAGE_LIMIT_S"] = cluster.environment["RANKWISE_HEARTBEAT_LIMIT_S"] = "4"
     meet_on(cluster, own_server, prefix, *mode)
     nodes = begun(cluster, 2, "--max-restarts", "1", *SOON, *HOLD, nnodes="1:2")
     own_server.stop(signal.SIGTERM)
-    assert not wait_until(lambda: any(node.poll() is not None for node in nodes), 5.0)
+    assert not wait_until(lambda: any(node.poll() is not None for node in nodes), 6.0)
     own_server.start()
     nodes[0].send_signal(signal.SIGKILL)
     cluster.hear(nodes[1], "is lost")
