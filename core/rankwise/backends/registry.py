@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -368,14 +368,9 @@ def _declaration(name: str, value: str) -> BackendSpec:
 
 
 def _asked(name: str, plugin: Any) -> Any:
-    import pluggy
+    from rankwise.backends.hookspecs import implementations
 
-    from rankwise.backends import hookspecs
-
-    manager = pluggy.PluginManager("rankwise")
-    manager.add_hookspecs(hookspecs)
-    manager.register(plugin, name=name)
-    hooks: list[Callable[[], Any]] = [found.function for found in manager.hook.rankwise_backend.get_hookimpls()]
+    hooks = implementations(name, plugin)
     if len(hooks) != 1:
         raise PluginFault("it has no @hookimpl function rankwise_backend()")
     return hooks[0]()
