@@ -11,6 +11,7 @@ from rankwise.basics.arguments import is_integer, shown
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import debug_log
 from rankwise.basics.interrupts import heed, held, start_thread
+from rankwise.basics.lean import NamedTuple, Protocol
 from rankwise.basics.loading import later, loading
 from rankwise.basics.secrecy import SECRET_NBYTES, Secret, given_secret
 from rankwise.basics.systems import after_fork, blake2b, cause, descriptor_limit, keep_standard, shortage
@@ -42,7 +43,9 @@ __all__ = [
     "MAX_KEY_NBYTES",
     "MAX_VALUE_NBYTES",
     "Missing",
+    "NamedTuple",
     "Operation",
+    "Protocol",
     "RESERVED",
     "SECRET_NBYTES",
     "Secret",

@@ -58,6 +58,7 @@ from rankwise.basics.arrays import (
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
+from rankwise.basics.lean import NamedTuple, Protocol
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, Status, items_in, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
@@ -276,6 +277,9 @@ __all__ = [
     "processes",
     "start_thread",
     "unpack_error",
+    # how to declare what is made quickly
+    "NamedTuple",
+    "Protocol",
 ]
 
 

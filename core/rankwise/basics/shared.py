@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rankwise.basics import native
 from rankwise.basics.arrays import Array
+from rankwise.basics.lean import NamedTuple
 
 __all__ = ["COMMON", "IN_PLACE", "PLACES", "Blocks", "note_shared", "shared_blocks", "shared_word"]
 

@@ -6,13 +6,13 @@ import errno
 import os
 import time
 import warnings
-from typing import NamedTuple
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.declaration import Runtime
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import held
+from rankwise.basics.lean import NamedTuple
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.groups.handshake import is_over, seats
 from rankwise.groups.world import World

@@ -8,10 +8,11 @@ ranks have the same observers, or no group is made: a rank that tells nothing of
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rankwise.backends.discovery import PluginFault, run_plugin
 from rankwise.basics import entry_points
+from rankwise.basics.lean import Protocol
 
 if TYPE_CHECKING:
     from rankwise.groups.world import World

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from rankwise.basics import unasked
+from rankwise.basics.lean import NamedTuple
 from rankwise.basics.recording import Totals
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import GroupLike, ProcessGroup

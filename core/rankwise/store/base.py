@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.lean import NamedTuple
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from rankwise.basics.entry_points import part
+from rankwise.basics.lean import Protocol
 from rankwise.basics.tracebacks import shortened
 from rankwise.store.base import Store
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+from rankwise.basics.lean import NamedTuple, Protocol
 from rankwise.errors import DistStoreError
 
 __all__ = [

@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from time import monotonic
-from typing import NamedTuple
 
+from rankwise.basics.lean import NamedTuple
 from rankwise.errors import DistStoreError
 from rankwise.store.primitives import RESERVED, Missing, Primitives, change, fits
 

@@ -11,8 +11,8 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from rankwise.stores import NamedTuple
 from rankwise_network import secret, slurm
 
 __all__ = ["Assignment", "from_environment", "job_name", "local_rank", "node_0", "rank_and_size", "told_of_a_job"]

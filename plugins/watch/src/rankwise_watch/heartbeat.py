@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from time import monotonic, time
-from typing import Any, NamedTuple
+from typing import Any
 
-from rankwise.observing import Store, innermost
+from rankwise.observing import NamedTuple, Store, innermost
 
 __all__ = ["UNKNOWN", "Beat", "Beats", "Lateness", "own_clock", "told_key"]
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import IO, NamedTuple
+from typing import IO
+
+from rankwise.observing import NamedTuple
 
 __all__ = ["SourceLine", "stacks"]
 

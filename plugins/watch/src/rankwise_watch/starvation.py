@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import NamedTuple
+
+from rankwise.observing import NamedTuple
 
 __all__ = ["Starvation", "Thread"]
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 from zlib import crc32
+
+from rankwise.observing import NamedTuple
 
 __all__ = ["MARK_NBYTES", "Entry", "Member", "Page", "Teller"]
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import NamedTuple
 
 from rankwise.errors import (
     DistError,
     PeerDiedError,
     ProtocolError,
 )
-from rankwise.observing import Store, pack_error, unpack_error
+from rankwise.observing import NamedTuple, Store, pack_error, unpack_error
 
 __all__ = ["Log", "Verdict", "ask"]
 

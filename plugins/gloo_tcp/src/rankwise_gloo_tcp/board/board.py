@@ -16,11 +16,11 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from rankwise.backends import COMMON, IN_PLACE, PLACES, Array, Deadline, as_bytes
+from rankwise.backends import COMMON, IN_PLACE, PLACES, Array, Deadline, NamedTuple, as_bytes
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from rankwise.backends import Array, Call
+from rankwise.backends import Array, Call, NamedTuple
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import Barrier, BoardCall
 from rankwise_gloo_tcp.board.moving import Combine, Move, Route, ToAll

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rankwise import backends
 from rankwise.backends import (
@@ -15,6 +15,7 @@ from rankwise.backends import (
     Context,
     Deadline,
     Fingerprint,
+    NamedTuple,
     OrdersDifferError,
     ReduceOp,
     Shortcuts,
@@ -32,17 +33,17 @@ from rankwise_gloo_tcp.board.moving import Combine, Move, ToAll
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
+from rankwise_gloo_tcp.collectives.copying import cut
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
-from rankwise_gloo_tcp.collectives.streams import cut
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_native import Calls, Messages, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
     from rankwise_gloo_tcp.engine.peer import Peer
     from rankwise_gloo_tcp.protocol.flow import Window
+    from rankwise_gloo_tcp.transport.channel import Channel
     from rankwise_gloo_tcp.transport.rings import Rings
 
 __all__ = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from rankwise.backends import NamedTuple
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.protocol.card import Card
 

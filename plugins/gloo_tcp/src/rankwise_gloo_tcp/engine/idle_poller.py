@@ -14,9 +14,8 @@ import threading
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import Protocol
 
-from rankwise.backends import start_thread
+from rankwise.backends import Protocol, start_thread
 from rankwise.errors import DistBackendError
 
 __all__ = ["LONGEST_TICK_S", "TICK_S", "IdleEngine", "IdlePoller", "idle_poller"]

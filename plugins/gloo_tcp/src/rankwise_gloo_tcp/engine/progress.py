@@ -12,9 +12,8 @@ import threading
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic
-from typing import Protocol
 
-from rankwise.backends import MAX_TAG, only_waited, ring
+from rankwise.backends import MAX_TAG, Protocol, only_waited, ring
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.request import Request

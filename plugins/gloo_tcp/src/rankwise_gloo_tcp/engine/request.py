@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from rankwise.backends import FutureWork, Timeout, Work, anew, seconds
+from rankwise.backends import FutureWork, Protocol, Timeout, Work, anew, seconds
 from rankwise_gloo_tcp.state import RequestState
 
 if TYPE_CHECKING:

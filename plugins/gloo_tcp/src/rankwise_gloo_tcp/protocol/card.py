@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
+from rankwise.backends import NamedTuple
 from rankwise.errors import RendezvousError
 
 __all__ = ["Card", "read_card", "write_card"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import NamedTuple
 
+from rankwise.backends import NamedTuple
 from rankwise.errors import ProtocolError
 from rankwise_network.secret import digest, verify
 

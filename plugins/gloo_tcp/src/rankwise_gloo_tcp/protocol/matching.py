@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from rankwise.backends import Protocol
 from rankwise_gloo_tcp.protocol.frames import Header
 
 __all__ = ["Arrival", "Matching", "Receive"]

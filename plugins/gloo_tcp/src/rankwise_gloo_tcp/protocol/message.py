@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
 
+from rankwise.backends import NamedTuple, Protocol
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.matching import Arrival
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from rankwise.backends import NamedTuple
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.guards import Guard, Guards
 from rankwise_gloo_tcp.protocol.message import Message

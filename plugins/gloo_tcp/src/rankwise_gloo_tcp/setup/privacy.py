@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from rankwise.backends import NamedTuple
 from rankwise.errors import RendezvousError
 from rankwise_gloo_tcp.protocol.card import Card
 

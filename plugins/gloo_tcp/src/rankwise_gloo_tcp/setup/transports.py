@@ -7,9 +7,9 @@ import platform
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from rankwise.backends import Context, Deadline
+from rankwise.backends import Context, Deadline, NamedTuple
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards

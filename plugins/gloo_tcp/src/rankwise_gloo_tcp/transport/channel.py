@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from rankwise.backends import Protocol
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.message import Destination, Message
@@ -11,9 +12,7 @@ from rankwise_gloo_tcp.protocol.message import Destination, Message
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.rings import Rings
 
-__all__ = ["ANY_LENGTH", "Channel", "FrameHandler"]
-
-ANY_LENGTH = 1 << 62
+__all__ = ["Channel", "FrameHandler"]
 
 
 class Channel(Protocol):

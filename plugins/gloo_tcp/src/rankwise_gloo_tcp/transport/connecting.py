@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from rankwise.backends import Protocol
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
 from rankwise_gloo_tcp.protocol import handshake

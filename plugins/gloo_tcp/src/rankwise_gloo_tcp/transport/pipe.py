@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from rankwise.backends import NamedTuple
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.flow import WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, check

@@ -12,8 +12,9 @@ import ctypes
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
+from rankwise.backends import NamedTuple, Protocol
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex
 from rankwise_gloo_tcp.protocol.frames import READABLE, Kind

@@ -6,7 +6,8 @@ import socket
 import struct
 import sys
 from contextlib import suppress
-from typing import Protocol
+
+from rankwise.backends import Protocol
 
 __all__ = ["UNANSWERED", "ask", "silent_s"]
 

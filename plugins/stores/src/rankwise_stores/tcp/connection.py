@@ -7,10 +7,10 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankwise.errors import DistNetworkError, DistTimeoutError, ProtocolError
-from rankwise.stores import Deadline, heed, held, in_words
+from rankwise.stores import Deadline, NamedTuple, heed, held, in_words
 from rankwise_network.interface import unreachable
 from rankwise_stores.tcp import wire
 from rankwise_stores.tcp.guard import Keys

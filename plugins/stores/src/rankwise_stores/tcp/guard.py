@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankwise.errors import DistNetworkError
+from rankwise.stores import NamedTuple
 from rankwise_network import secret as job_secret
 from rankwise_network.interface import is_loopback, numeric, outward_address, resolve_in_time
 

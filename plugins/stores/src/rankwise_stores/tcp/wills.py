@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
 
 from rankwise.errors import DistStoreError
-from rankwise.stores import Table, operations
+from rankwise.stores import NamedTuple, Table, operations
 
 __all__ = ["Will", "Wills", "set_with_will"]
 

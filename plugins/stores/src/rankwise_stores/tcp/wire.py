@@ -10,10 +10,10 @@ frames as it takes; the receipt of a large one is sent back once it has been rea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankwise.errors import ProtocolError
-from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, TOKEN_NBYTES, operations
+from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, TOKEN_NBYTES, NamedTuple, operations
 from rankwise_stores.tcp.wills import set_with_will
 
 __all__ = [
