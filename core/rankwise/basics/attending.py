@@ -10,14 +10,21 @@ import contextvars
 import threading
 from collections.abc import Callable
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistTimeoutError
+
+if TYPE_CHECKING:
+    from queue import Empty, SimpleQueue
+else:
+    try:
+        from _queue import Empty, SimpleQueue  # which is all that ranks need of `queue`
+    except ImportError:
+        from queue import Empty, SimpleQueue
 
 __all__ = ["attended", "dismiss"]
 
