@@ -19,6 +19,7 @@ from operator import attrgetter
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rankwise.basics.loading import loading
 from rankwise.errors import PluginError
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ def same(one: str, other: str) -> bool:
 def load(value: str) -> Any:
     """Import what an entry point stands for."""
     module, _, attribute = value.partition(":")
-    loaded = import_module(module.strip())
+    with loading():
+        loaded = import_module(module.strip())
     return attrgetter(attribute.strip())(loaded) if attribute else loaded
 
 
