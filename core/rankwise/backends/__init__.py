@@ -59,7 +59,6 @@ from rankwise.basics.arrays import (
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
-from rankwise.basics.lean import NamedTuple, Protocol
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, Status, items_in, too_long, wrong_dtype
 from rankwise.basics.recording import Trail
@@ -82,6 +81,7 @@ if TYPE_CHECKING:
     from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture, ring
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
+    from rankwise.basics.lean import NamedTuple, Protocol
     from rankwise.basics.memory_order import Reordered, reordered
     from rankwise.basics.messages import pack_error, unpack_error
     from rankwise.basics.process_end import last_words, process_ending
@@ -110,6 +110,8 @@ _LATER = {
     "heed": ("rankwise.basics.interrupts", "heed"),
     "only_waited": ("rankwise.basics.interrupts", "only_waited"),
     "start_thread": ("rankwise.basics.interrupts", "start_thread"),
+    "NamedTuple": ("rankwise.basics.lean", "NamedTuple"),
+    "Protocol": ("rankwise.basics.lean", "Protocol"),
     "Reordered": ("rankwise.basics.memory_order", "Reordered"),
     "reordered": ("rankwise.basics.memory_order", "reordered"),
     "pack_error": ("rankwise.basics.messages", "pack_error"),
