@@ -2,6 +2,7 @@
 
     python benchmarks/beginnings.py 64 256
     python benchmarks/beginnings.py 64 --plain
+    python benchmarks/beginnings.py 64 --alone
     python benchmarks/beginnings.py 32 160 --times 200
 
 For each number of ranks: requests to the store, processor time and descriptors of a rank, its memory (PSS), and how
@@ -10,6 +11,10 @@ modules, until the last has left the first barrier. Ranks are forked from a proc
 (`--preload numpy,rankwise`); with `--plain` each imports by itself. Memory and descriptors are those a second after the
 first barrier, when what only the beginning needed has been closed. With `--times` they begin again and again, and what
 is printed is how many beginnings have worked, and the first line of why one has not.
+
+With `--alone` there is no launcher. As under mpiexec ranks are interpreters of their own and rank 0 serves the store;
+they have imported rankwise and nothing else, and begin together. Nothing counts their requests, which would load what
+makes them. The processor time of all ranks also tells something on a busy machine.
 """
 
 from __future__ import annotations
@@ -27,6 +32,22 @@ TIMEOUT_S = 240
 REST_S = 1.0
 #: When the launcher was started, for its ranks.
 LAUNCHED = "LAUNCHED_AT"
+#: Says to ranks that they begin together, once a line has told them when.
+TOGETHER = "BEGIN_TOGETHER"
+
+
+def noted() -> list[str]:
+    """Return the list of requests to the store, which loads what makes them."""
+    from rankwise_stores.tcp.connection import Connection
+
+    asked, ask = [], Connection._ask
+
+    def note(self: Connection, name: str, *args: object) -> None:
+        asked.append(name)
+        ask(self, name, *args)  # type: ignore[arg-type]
+
+    Connection._ask = note  # type: ignore[method-assign]
+    return asked
 
 
 def rank() -> None:
@@ -34,20 +55,16 @@ def rank() -> None:
     import numpy  # noqa: F401
 
     import rankwise as dist
-    from rankwise_stores.tcp.connection import Connection
 
+    if TOGETHER in os.environ:
+        print("ready", flush=True)
+        os.environ[LAUNCHED] = sys.stdin.readline()
     imported_at = time.time()
-    asked, ask = [], Connection._ask
-
-    def noted(self: Connection, name: str, *args: object) -> None:
-        asked.append(name)
-        ask(self, name, *args)  # type: ignore[arg-type]
-
-    Connection._ask = noted  # type: ignore[method-assign]
+    asked = None if TOGETHER in os.environ else noted()
     used, began = time.process_time(), time.perf_counter()
     dist.init_process_group("gloo", timeout=TIMEOUT_S)
     took, used = time.perf_counter() - began, time.process_time() - used
-    requests = sum(name != "set_and_peek" for name in asked)
+    requests = float("nan") if asked is None else sum(name != "set_and_peek" for name in asked)
     dist.barrier()
     left_at = time.time()
     time.sleep(REST_S)
@@ -65,10 +82,9 @@ def rank() -> None:
         most = [max(column) for column in zip(*rows[1:], strict=True)]
         for name, figures in (("middle", middle), ("most, but for rank 0", most), ("rank 0", rows[0])):
             print(f"| {len(rows)} | {name} | " + " | ".join(f"{x:.4g}" for x in figures) + " |", flush=True)
-        times = left - float(os.environ[LAUNCHED]), left - imported
-        print(
-            "| {} | launch to barrier {:.2f} s, last import to barrier {:.2f} s |".format(len(rows), *times), flush=True
-        )
+        times = left - float(os.environ[LAUNCHED]), left - imported, sum(row[1] for row in rows) / 1e3
+        told = "launch to barrier {:.2f} s, last import to barrier {:.2f} s, processor time of all {:.2f} s"
+        print(f"| {len(rows)} | {told.format(*times)} |", flush=True)
     dist.destroy_process_group()
 
 
@@ -80,6 +96,36 @@ def begin(count: int, preload: list[str]) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env[LAUNCHED] = str(time.time())
     return subprocess.run(command, check=False, timeout=TIMEOUT_S, capture_output=True, text=True, env=env)
+
+
+def begin_alone(count: int) -> subprocess.CompletedProcess[str]:
+    """Have so many ranks begin together that no launcher has started, and print their figures."""
+    import socket
+    import subprocess
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), TOGETHER: "1"}
+    command = [sys.executable, __file__]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    ranks = [
+        subprocess.Popen(command, env={**env, "RANK": str(rank)}, text=True, **pipes)  # type: ignore[call-overload]
+        for rank in range(count)
+    ]
+    try:
+        for process in ranks:
+            process.stdout.readline()
+        for process in ranks:
+            process.stdin.write(f"{time.time()}\n")
+            process.stdin.flush()
+        said = "".join(process.communicate(timeout=TIMEOUT_S)[0] for process in ranks)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return subprocess.CompletedProcess(command, max(abs(process.returncode) for process in ranks), said, "")
 
 
 def trouble(done: subprocess.CompletedProcess[str], count: int) -> str:
@@ -111,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("ranks", type=int, nargs="+")
     parser.add_argument("--plain", action="store_true", help="without --preload")
+    parser.add_argument("--alone", action="store_true", help="without a launcher, from a common start")
     parser.add_argument("--times", type=int, metavar="N", help="begin N times, and print how many have worked")
     given = parser.parse_args()
     preload = [] if given.plain else ["--preload", "numpy,rankwise"]
@@ -118,15 +165,16 @@ def main() -> None:
         for count in given.ranks:
             begin_often(count, given.times, preload)
         return
-    begin(2, preload)  # which compiles what has been changed since it was last run, as an installer would
+    start = begin_alone if given.alone else lambda count: begin(count, preload)
+    start(2)  # which compiles what has been changed since it was last run, as an installer would
     print("| ranks | of them | requests beside heartbeats | processor (ms) | descriptors | PSS (MiB) | init (s) |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for count in given.ranks:
-        done = begin(count, preload)
+        done = start(count)
         if why := trouble(done, count):
             sys.exit(f"{count} ranks have not begun: {why}")
         for line in done.stdout.splitlines():
-            print(f"| {line.partition('| ')[2]}", flush=True)  # without the number of the rank that says it
+            print(line if given.alone else f"| {line.partition('| ')[2]}", flush=True)  # without who says it
 
 
 if __name__ == "__main__":

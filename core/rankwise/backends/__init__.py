@@ -52,6 +52,7 @@ from rankwise.basics.arrays import (
     dtype_marked,
     dtype_name,
     dtype_text,
+    is_known,
     is_sparse,
     known_dtype,
 )
@@ -232,6 +233,7 @@ __all__ = [
     "to_device",
     "to_host",
     # what it is
+    "is_known",
     "known_dtype",
     "dtype_mark",
     "dtype_marked",

@@ -277,8 +277,8 @@ class Communicator(Contract):
 
             prepared = ByMemory(self, prepared, call.reordered)
         deadline, order, given = Deadline(timeout_s), self.order, prepared.bind(call)
-        if self.failure is not None:
-            raise anew(self.failure)
+        if self._failure is not None:
+            raise anew(self._failure)
         if async_op or not order.enter():
             work = self.line_up(call.op, prepared, given, deadline)
             if not async_op:
@@ -297,8 +297,8 @@ class Communicator(Contract):
         return self.order.later(op, partial(self._run, op, prepared, given, deadline), deadline, self.fail)
 
     def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
-        if self.failure is not None:
-            raise anew(self.failure)
+        if self._failure is not None:
+            raise anew(self._failure)
         sequence = next(self.numbers)
         try:
             prepared.run(given, sequence, deadline)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 __all__ = ["UNDEFINED", "not_a_name"]
 
 #: The name of no backend, as torch has it.
@@ -18,8 +16,14 @@ def not_a_name(name: object) -> str:
         return f"a name is a string, not {name!r}"
     if name in _TAKEN:
         return f"{name!r} is reserved: {_TAKEN[name]}"
-    if re.fullmatch(r"[a-z_][a-z0-9_]*", name):
+    if _is_plain(name):
         return ""
+    import re  # which costs a good name more than all the rest
+
     normal = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
-    could = f", such as {normal!r}" if re.fullmatch(r"[a-z_][a-z0-9_]*", normal) and normal not in _TAKEN else ""
+    could = f", such as {normal!r}" if _is_plain(normal) and normal not in _TAKEN else ""
     return f"a name has lower-case letters, digits and underscores only{could}"
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and name == name.lower()

@@ -127,15 +127,15 @@ def _table(name: str, table: Any) -> Capabilities:
     of_kind("capabilities", table, Capabilities)
     if table.backend != name:
         raise PluginFault(f"its capabilities are those of {table.backend!r}, not of {name!r}")
-    devices = {}
+    devices, usual = {}, dict(REDUCTIONS)
     for kind, device in _mapping("capabilities.devices", table.devices).items():
         if not isinstance(kind, str) or not_a_name(kind):
             raise PluginFault(f"capabilities.devices has {kind!r}, which is no kind of device such as 'cpu'")
         where = f"capabilities.devices[{kind!r}]"
         of_kind(where, device, Device)
         devices[kind] = Device(
-            _cells(f"{where}.ops", device.ops, OPS),
-            _cells(f"{where}.features", device.features, FEATURES),
+            _cells(f"{where}.ops", device.ops, OPS, usual),
+            _cells(f"{where}.features", device.features, FEATURES, usual),
             here_only=bool(device.here_only),
         )
     if not devices:
@@ -150,16 +150,16 @@ def _numbers(field: str, numbers: Any) -> range:
     return range(numbers.start, numbers.stop, numbers.step)
 
 
-def _cells(where: str, cells: Any, known: Iterable[str]) -> dict[str, Cell]:
+def _cells(where: str, cells: Any, known: Iterable[str], usual: Mapping[str, frozenset[str]]) -> dict[str, Cell]:
     found = {}
     for name, cell in _mapping(where, cells).items():
         if name not in known:
             raise PluginFault(f"{where} has {name!r}; {nearest(str(name), known)}")
-        found[name] = _cell(f"{where}[{name!r}]", cell)
+        found[name] = _cell(f"{where}[{name!r}]", cell, usual)
     return found
 
 
-def _cell(where: str, cell: Any) -> Cell:
+def _cell(where: str, cell: Any, usual: Mapping[str, frozenset[str]]) -> Cell:
     of_kind(where, cell, Cell)
     if not isinstance(cell.support, Support) or cell.support is Support.STAGED:
         raise PluginFault(f"{where}.support is {cell.support!r}, but must be a Support that tables declare")
@@ -167,19 +167,23 @@ def _cell(where: str, cell: Any) -> Cell:
         _callable(f"{where}.holds", cell.holds)
         if not cell.reason:
             raise PluginFault(f"{where}.reason is empty; a condition says what it depends on")
-    reduce_ops = _mapping(f"{where}.reduce_ops", cell.reduce_ops)
-    for name in reduce_ops:
-        if name not in REDUCTIONS:
-            raise PluginFault(f"{where}.reduce_ops has {name!r}; {nearest(str(name), REDUCTIONS)}")
     return Cell(
         cell.support,
         one_line(text_of(f"{where}.reason", cell.reason)),
         _dtypes(f"{where}.dtypes", cell.dtypes),
-        {r: _dtypes(f"{where}.reduce_ops[{r!r}]", dtypes) for r, dtypes in reduce_ops.items()},
+        usual if cell.reduce_ops is REDUCTIONS else _reductions(f"{where}.reduce_ops", cell.reduce_ops),
         cell.holds,
         _way(f"{where}.how", cell.how),
         {d: _condition(f"{where}.only_if[{d!r}]", d, c) for d, c in _mapping(f"{where}.only_if", cell.only_if).items()},
     )
+
+
+def _reductions(where: str, reduce_ops: Any) -> dict[str, frozenset[str]]:
+    found = _mapping(where, reduce_ops)
+    for name in found:
+        if name not in REDUCTIONS:
+            raise PluginFault(f"{where} has {name!r}; {nearest(str(name), REDUCTIONS)}")
+    return {name: _dtypes(f"{where}[{name!r}]", dtypes) for name, dtypes in found.items()}
 
 
 def _condition(where: str, dtype: Any, condition: Any) -> Condition:
@@ -200,17 +204,18 @@ def _way(where: str, how: Any) -> Support:
 
 
 def _dtypes(where: str, names: Any) -> frozenset[str]:
-    if not isinstance(names, Set):
+    if type(names) is not frozenset and not isinstance(names, Set):  # the second takes ten times as long
         is_what = with_article(type(names).__name__)
         raise PluginFault(f"{where} is {is_what}, but must be a frozenset of names of dtypes")
     found = frozenset(names)
-    for name in found - EVERY_DTYPE:
+    for name in () if found <= EVERY_DTYPE else found - EVERY_DTYPE:
         raise PluginFault(f"{where} has {name!r}; {nearest(str(name), sorted(EVERY_DTYPE))}")
     return found
 
 
 def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
-    of_kind(where, value, Mapping, "a mapping")
+    if type(value) is not dict:  # of which there are a hundred in a declaration
+        of_kind(where, value, Mapping, "a mapping")
     return dict(value)
 
 

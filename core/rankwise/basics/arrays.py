@@ -345,6 +345,12 @@ def known_dtype(mark: int) -> str | None:
     return _known().get(mark)
 
 
+def is_known(dtype: np.dtype[Any]) -> bool:
+    """Tell whether every rank knows a dtype by its mark."""
+    # The first message of a program need not wait for a table of all.
+    return (dtype.isbuiltin == 1 and dtype.char in _NATIVE) or dtype_mark(dtype) in _known()
+
+
 def dtype_marked(mark: int) -> np.dtype[Any] | None:
     """Return the dtype with a mark, if it is one that every rank knows."""
     name = known_dtype(mark)
@@ -363,9 +369,13 @@ def _hash(text: str) -> int:
     return crc32(text.encode())
 
 
+#: The letters of the numbers that NumPy itself has.
+_NATIVE = "?bBhHiIlLqQefdgFDG"
+
+
 @lru_cache(maxsize=1)
 def _known() -> dict[int, str]:
-    native = [np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"]
+    native = [np.dtype(letter) for letter in _NATIVE]
     both = [order for dtype in native for order in (dtype, dtype.newbyteorder())]
     return {dtype_mark(dtype): dtype_text(dtype) for dtype in both}
 

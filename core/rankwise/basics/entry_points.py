@@ -19,6 +19,7 @@ from operator import attrgetter
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rankwise.basics.loading import loading
 from rankwise.errors import PluginError
 
 if TYPE_CHECKING:
@@ -112,25 +113,23 @@ def _declared_in(folder: str) -> list[tuple[str, str, str, str]]:
         return []  # a zip file, or nothing at all
     found = []
     for name in names:
-        if name.endswith((".dist-info", ".egg-info")):
+        if name.endswith((".dist-info", ".egg-info")) and (lines := _ours(f"{folder}/{name}/entry_points.txt")):
             owner = " ".join(name.rpartition(".")[0].split("-")[:2]).replace("_", "-")
-            found += [(*point, owner) for point in _in_file(os.path.join(folder, name, "entry_points.txt"))]
+            found += [(*point, owner) for point in _in_sections(lines)]
     if time_ns() - changed_ns > _SETTLED_NS:
         _kept[folder] = changed_ns, found
     return found
 
 
-def _in_file(path: str) -> Iterator[tuple[str, str, str]]:
+def _ours(path: str) -> list[str]:
+    """Return the lines of a file with entry points if some are for us."""
     try:
         # opens: nothing, who can write there can run any code in the process
         with open(path, "rb", buffering=0) as file:
             text = file.read()
-        if _OURS not in text:
-            return  # as with nearly all distributions
-        lines = text.decode().splitlines()
+        return text.decode().splitlines() if _OURS in text else []  # as with nearly all distributions
     except (OSError, UnicodeDecodeError):
-        return
-    yield from _in_sections(lines)
+        return []
 
 
 def _in_sections(lines: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -151,7 +150,8 @@ def same(one: str, other: str) -> bool:
 def load(value: str) -> Any:
     """Import what an entry point stands for."""
     module, _, attribute = value.partition(":")
-    loaded = import_module(module.strip())
+    with loading():
+        loaded = import_module(module.strip())
     return attrgetter(attribute.strip())(loaded) if attribute else loaded
 
 

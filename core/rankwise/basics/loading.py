@@ -37,7 +37,8 @@ def later(package: str, places: Mapping[str, tuple[str, str]]) -> Callable[[str]
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, attribute = places[name]
-        found: Any = import_module(module)
+        with loading():
+            found: Any = import_module(module)
         if attribute:
             found = getattr(found, attribute)
         setattr(sys.modules[package], name, found)

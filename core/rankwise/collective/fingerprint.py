@@ -96,6 +96,8 @@ class Fingerprint:
 
     def sums(self, rank: int) -> tuple[int, int]:
         """Return what stands for all counts that this rank sends, and receives: over all ranks both are the same."""
+        if not self.sent and not self.received:  # as with most calls
+            return 0, 0
         sent = sum(_pair(rank, peer, count) for peer, count in self.sent) & _MASK
         received = sum(_pair(peer, rank, count) for peer, count in self.received) & _MASK
         return sent, received

@@ -229,6 +229,7 @@ def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
     world.watcher = observers.begin(world, first.global_rank, first.ranks)
     made = world.default = make_group(world, first, deadline)
     observers.start(world)
+    made.make_ready()
     if (store := innermost(first.store)) is not None:
         store._have_met()
     _close_at_exit()

@@ -244,6 +244,14 @@ class ProcessGroup:
             raise anew(communicator.failure)
         return communicator
 
+    def make_ready(self) -> None:
+        """Make what all calls share, so that the first one does no more than a call of another kind.
+
+        The default group does so before the program goes on. Many others never make a call.
+        """
+        if self._communicators:
+            self.shortcuts = self._communicators[_usual(self._communicators)].shortcuts(self)
+
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
         """Return a communicator for an operation without an array, and its device: the CPU's if there is one."""
         device = device or _usual(self._communicators)
@@ -357,7 +365,7 @@ class ProcessGroup:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         requirement.require(self._table(device), op, device, dtype, reduce_op, registry.others)
         if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
-            self.shortcuts = communicators[_usual(communicators)].shortcuts(self)
+            self.make_ready()
         return communicators[device]
 
 

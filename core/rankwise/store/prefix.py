@@ -190,14 +190,15 @@ class _OwnWords:
     """Has the errors of a block call keys as those do who know nothing of the prefix."""
 
     def __init__(self, prefix: str) -> None:
-        self._outer = re.compile(rf"(['\"]){re.escape(prefix)}/")
+        self._prefix = prefix
 
     def __enter__(self) -> None:
         """Have nothing to do."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, DistError):  # others are about the key as it was given
-            error.args = tuple(self._outer.sub(r"\1", arg) if isinstance(arg, str) else arg for arg in error.args)
+            outer = re.compile(rf"(['\"]){re.escape(self._prefix)}/")
+            error.args = tuple(outer.sub(r"\1", arg) if isinstance(arg, str) else arg for arg in error.args)
         if error is not None:
             shorten(error)
 

@@ -217,3 +217,57 @@ def credited(count: int, nbytes: int) -> set[str]:
     sys.setprofile(None)
     end()
     return seen & {"taken", "register_offer"}
+
+
+def unhindered(call: Callable[[], Any]) -> int:
+    """Make a call, and return how many functions of Python that calls, but for those by which it waits for others."""
+    found, waits = 0, list[FrameType]()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal found
+        if event == "return" and waits and waits[-1] is frame:
+            waits.clear()
+        elif event == "call" and not waits:
+            if frame.f_code.co_name == "wait":
+                waits.append(frame)
+            elif frame.f_code.co_name not in STANDING_UP:
+                found += 1
+
+    sys.setprofile(note)
+    call()
+    sys.setprofile(None)
+    return found
+
+
+def first_calls() -> tuple[dict[str, int], set[str]]:
+    """Return how many functions of Python the first call of each kind calls, and which modules all of them load.
+
+    A message is sent before the other receives it, as the store tells.
+    """
+    begin(60.0)
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    assert store is not None
+    rank, array, made = dist.get_rank(), np.ones(4, np.float32), collectives()
+    messages: dict[str, tuple[int, Callable[[], Any]]] = {
+        "send": (0, lambda: dist.send(array, 1)),
+        "recv": (1, lambda: dist.recv(array, 0)),
+        "isend": (1, lambda: dist.isend(array, 0)),
+        "irecv": (0, lambda: dist.irecv(array, 1)),
+    }
+    store.set(f"ready {rank}", b"")
+    store.get(f"ready {1 - rank}")
+    before = set(sys.modules)
+    found = {"barrier": unhindered(made.pop("barrier"))}
+    for name, (whose, call) in messages.items():
+        if "send" in name:
+            if rank == whose:
+                found[name] = unhindered(call)
+                store.set(f"{name} is done", b"")
+        elif rank == whose:
+            store.get(f"{name.replace('recv', 'send')} is done")
+            found[name] = unhindered(call)
+    found |= {name: unhindered(call) for name, call in made.items()}
+    loaded = set(sys.modules) - before
+    dist.barrier()
+    end()
+    return found, loaded

@@ -18,6 +18,8 @@ COMPILED = {
     "async_op": 12,
     "async_op with timeout": 13,
 }
+#: And the first call of each kind: of a collective, what the general path needs to check and prepare it.
+FIRST_MESSAGE, FIRST_BARRIER, FIRST_COLLECTIVE = 25, 8, 170
 PYTHON = {"async_op": 16, "async_op with timeout": 17}
 TRANSPORTS = {"one host": "shm", "one rank a host": "tcp"}
 
@@ -57,6 +59,18 @@ def test_credit_is_given_without_python() -> None:
     pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
     env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}
     assert run_ranks(counted_programs.credited, 2, 800, 16 << 10, env=env, timeout=PATIENCE_S) == [set(), set()]
+
+
+def test_first_calls_load_nothing_and_make_little() -> None:
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}
+    for found, loaded in run_ranks(counted_programs.first_calls, 2, env=env, timeout=PATIENCE_S):
+        assert not loaded
+        assert len(found) == 14
+        messages = {name: count for name, count in found.items() if name.endswith(("send", "recv"))}
+        assert max(messages.values()) <= FIRST_MESSAGE, messages
+        assert found["barrier"] <= FIRST_BARRIER
+        assert max(found.values()) <= FIRST_COLLECTIVE, found
 
 
 @pytest.mark.parametrize("layout", TRANSPORTS)

@@ -24,8 +24,8 @@ from rankwise.basics.recorder import make_recorder
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol import libsodium
 from rankwise_gloo_tcp.protocol.flow import Window
-from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
-from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES, Guards
+from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES, Header, Kind, message_head
+from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.transport import openssl

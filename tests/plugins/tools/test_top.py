@@ -36,7 +36,7 @@ from rankwise_tools.top.live import Keys
 from rankwise_tools.top.samples import checked
 from rankwise_tools.top.text import SORTS, Wish, plain, rank_rows
 from rankwise_tools.top.view import History, View
-from rankwise_watch.window import sample as shown_by
+from rankwise_watch.sampling import sample as shown_by
 
 PATIENCE_S = 60.0
 LEEWAY_S = 5.0

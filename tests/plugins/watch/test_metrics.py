@@ -40,7 +40,7 @@ from rankwise_testing import run_ranks
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
 from rankwise_watch import serve_prometheus, window
-from rankwise_watch.window import sample
+from rankwise_watch.sampling import sample
 
 PATIENCE_S = 10.0
 

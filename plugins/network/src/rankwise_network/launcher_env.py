@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -308,6 +307,6 @@ def _first(env: Mapping[str, str], names: tuple[str, ...] | list[str]) -> str | 
 
 def _number(env: Mapping[str, str], name: str) -> int:
     text = env[name].strip()
-    if not re.fullmatch("[0-9]{1,9}", text):
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise ValueError(f"env://: {name} must be a number, not {env[name][:80]!r}")
     return int(text)

@@ -6,8 +6,8 @@ from rankwise_watch.dump import FORMAT as DUMP_FORMAT
 from rankwise_watch.dump import GROUP_FOLDER
 from rankwise_watch.figures import PORT
 from rankwise_watch.recorder import entries, site
+from rankwise_watch.sampling import FORMAT as WINDOW_FORMAT
 from rankwise_watch.verdict import ask
-from rankwise_watch.window import FORMAT as WINDOW_FORMAT
 from rankwise_watch.window import NAME, QUESTION, answer_key, wish_key
 
 __all__ = [

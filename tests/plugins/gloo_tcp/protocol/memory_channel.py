@@ -8,11 +8,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from rankwise_gloo_tcp.protocol.frames import Header
+from rankwise_gloo_tcp.protocol.frames import ANY_LENGTH, Header
 from rankwise_gloo_tcp.protocol.message import Message
 from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer
-from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, FrameHandler
+from rankwise_gloo_tcp.transport.channel import FrameHandler
 
 __all__ = ["MemoryChannel", "NoSleep", "Wire"]
 

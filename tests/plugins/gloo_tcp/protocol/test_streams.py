@@ -11,8 +11,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rankwise.errors import GroupAbortedError, ProtocolError
-from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, Kind, message_head, notice, read_notice
-from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, TAG_NBYTES, Guards
+from rankwise_gloo_tcp.protocol.frames import (
+    HEADER_NBYTES,
+    TAG_NBYTES,
+    Header,
+    Kind,
+    message_head,
+    notice,
+    read_notice,
+)
+from rankwise_gloo_tcp.protocol.guards import SEAL_NBYTES, Guards
 from rankwise_gloo_tcp.protocol.message import Destination
 from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer

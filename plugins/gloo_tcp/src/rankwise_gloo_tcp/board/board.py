@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.backends import COMMON, IN_PLACE, PLACES, Array, Deadline, as_bytes
+from rankwise.backends import (
+    COMMON,
+    IN_PLACE,
+    PLACES,
+    Array,
+    Deadline,
+    as_bytes,
+)
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes

@@ -7,6 +7,7 @@ goes through. Then each call of a small collective only has to write, post, wait
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from rankwise.backends import Array, Deadline, Fingerprint
@@ -82,6 +83,7 @@ def flat(array: Array) -> Array:
     return array if array.ndim == 1 else array.reshape(-1)
 
 
+@cache
 def _salt(algorithm: str) -> int:
     """Return what tells one algorithm from another: ranks that differ in it must not go on."""
     return int.from_bytes(algorithm.encode()[:8].ljust(8, b"\0"), "little")

@@ -8,7 +8,7 @@ from rankwise.backends import FINGERPRINT_TAG
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.protocol.guards import TAG_NBYTES
+from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES
 from rankwise_gloo_tcp.transport import rings
 
 __all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "make_board"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise import backends
@@ -32,17 +33,17 @@ from rankwise_gloo_tcp.board.moving import Combine, Move, ToAll
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
+from rankwise_gloo_tcp.collectives.copying import cut
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
-from rankwise_gloo_tcp.collectives.streams import cut
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_native import Calls, Messages, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
     from rankwise_gloo_tcp.engine.peer import Peer
     from rankwise_gloo_tcp.protocol.flow import Window
+    from rankwise_gloo_tcp.transport.channel import Channel
     from rankwise_gloo_tcp.transport.rings import Rings
 
 __all__ = [
@@ -118,9 +119,11 @@ class CompiledHost(OneHost):
     def shortcuts(self, group: Caller) -> Shortcuts:
         """Return the fast path of a group's plain calls and messages, in C."""
         found = served(*self._first_call(), group, self.comm)
+        is_default = self.comm.context.parent is None  # which most programs use; many others make no call
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
-            first = _FirstMessage(self.comm, group)
-            found.update(messages(first))
+            found.update(messages(_compiled(self.comm, group) if is_default else _FirstMessage(self.comm, group)))
+        if is_default:
+            self.comm.prepare(Call("barrier"))  # of which there is one kind
         return Shortcuts(**found)
 
 
@@ -143,7 +146,7 @@ def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
     if call.together:
         return "together", (call.array, call.reduce_op, *call.together)
     order = () if call.reordered is None else (call.reordered.mark,)
-    return call.op, (*(getattr(call, field) for field in ARGUMENTS[call.op]), *order)
+    return call.op, (*map(partial(getattr, call), ARGUMENTS[call.op]), *order)
 
 
 def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
@@ -316,13 +319,18 @@ class _FirstMessage:
     isend = irecv = recv
 
     def _make(self) -> None:
-        comm, group, trail = self._comm, self._group, self._group.trail
-        assert isinstance(trail, Trail)  # compiled too
         # Else another thread was first, or the group has ended.
-        if comm.failure is None and group.shortcuts.send == self.send:
-            made = Messages(trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
-            unasked_works.also(made)
-            group.shortcuts = replace(group.shortcuts, **messages(made))
+        if self._comm.failure is None and self._group.shortcuts.send == self.send:
+            made = _compiled(self._comm, self._group)
+            self._group.shortcuts = replace(self._group.shortcuts, **messages(made))
+
+
+def _compiled(comm: GlooCommunicator, group: Caller) -> Messages:
+    """Make the compiled messages of a group."""
+    assert isinstance(group.trail, Trail)  # compiled too
+    made = Messages(group.trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
+    unasked_works.also(made)
+    return made
 
 
 class _Hooks(MessageHooks):

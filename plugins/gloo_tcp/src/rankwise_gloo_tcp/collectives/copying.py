@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rankwise.backends import Array
 
-__all__ = ["assign", "pieces"]
+__all__ = ["assign", "cut", "pieces"]
 
 
 def assign(target: Array, source: Array) -> None:
@@ -19,3 +19,8 @@ def pieces(flat: Array, nbytes: int) -> Iterator[Array]:
     """Cut a flat array into pieces of so many bytes at the most, and of at least one element."""
     count = max(1, nbytes // flat.itemsize)
     return (flat[begin : begin + count] for begin in range(0, flat.size, count))
+
+
+def cut(array: Array, size: int) -> list[Array]:
+    """Cut a flat array into `size` shares that differ by at most one element."""
+    return [array[array.size * i // size : array.size * (i + 1) // size] for i in range(size)]

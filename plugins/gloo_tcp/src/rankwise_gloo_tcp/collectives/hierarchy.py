@@ -15,7 +15,7 @@ import numpy as np
 from rankwise.backends import COLLECTIVE_TAG, Array, Call, Deadline, ReduceOp
 from rankwise.backends import derived_collectives as derived
 from rankwise_gloo_tcp.collectives import streams
-from rankwise_gloo_tcp.collectives.copying import pieces
+from rankwise_gloo_tcp.collectives.copying import cut, pieces
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS
 from rankwise_gloo_tcp.collectives.streams import Lanes
 from rankwise_gloo_tcp.collectives.subset import Subset
@@ -185,7 +185,7 @@ def _reduce_piece(hosts: Hosts, by: Means, total: Array, op: ReduceOp) -> None:
     if len(hosts.ranks[hosts.here]) == 1:
         _reduce_across(hosts.across, by, total, op)
         return
-    shares = streams.cut(total, len(hosts.ranks[hosts.here]))
+    shares = cut(total, len(hosts.ranks[hosts.here]))
     mine = by.scratch(shares[hosts.place])
     by.on_host(Call("reduce_scatter", mine, op, ins=shares))
     _reduce_across(hosts.across, by, mine, op)
@@ -291,7 +291,7 @@ def broadcast(hosts: Hosts, by: Means, array: Array, root: int) -> None:
 def _pass_around(between: Subset, by: Means, piece: Array, home: int) -> None:
     """Send each other host a share of what one of them has, for an element back; they tell each other of theirs."""
     others = [host for host in range(between.size) if host != home]
-    shares = dict(zip(others, streams.cut(piece, len(others)), strict=True))
+    shares = dict(zip(others, cut(piece, len(others)), strict=True))
     if between.rank == home:
         by.exchange(between, shares, {host: by.scratch(piece[:1]) for host in others})
         return
@@ -303,19 +303,21 @@ def _pass_around(between: Subset, by: Means, piece: Array, home: int) -> None:
 
 def _broadcast_to_all(hosts: Hosts, by: Means, array: Array, home: int, speaker: int, between: Subset | None) -> None:
     """Send all of it to the other hosts, which pass on each piece when it is there."""
-    cut = list(pieces(array.reshape(-1), _PIECE_NBYTES))
+    parts = list(pieces(array.reshape(-1), _PIECE_NBYTES))
     sends: list[Any] = []
     coming: list[Any] = []
     if between is not None and hosts.here == home:
         sends = [
             between.send_bytes(memoryview(piece.view(np.uint8)), peer, COLLECTIVE_TAG, True)
-            for piece in cut
+            for piece in parts
             for peer in range(between.size)
             if peer != home
         ]
     elif between is not None:
-        coming = [between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True) for piece in cut]
-    for index, piece in enumerate(cut):
+        coming = [
+            between.receive_bytes(memoryview(piece.view(np.uint8)), home, COLLECTIVE_TAG, True) for piece in parts
+        ]
+    for index, piece in enumerate(parts):
         if between is not None:
             streams.wait_for(between, coming[index : index + 1], by.deadline)
         by.on_host(Call("broadcast", piece, root=speaker))
@@ -392,7 +394,7 @@ def _lanes(between: Subset, root: int, array: Array, parts: Sequence[Array] | No
 
 def _divided(between: Subset, total: Array) -> tuple[Array, dict[int, Array]]:
     """Return the share of an array that this rank reduces, and those of the others."""
-    shares = dict(enumerate(streams.cut(total, between.size)))
+    shares = dict(enumerate(cut(total, between.size)))
     return shares.pop(between.rank), shares
 
 

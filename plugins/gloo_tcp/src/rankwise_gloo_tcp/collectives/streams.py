@@ -9,6 +9,7 @@ import numpy as np
 
 from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
 from rankwise.errors import DistTimeoutError
+from rankwise_gloo_tcp.collectives.copying import cut
 
 __all__ = [
     "Carrier",
@@ -17,7 +18,6 @@ __all__ = [
     "Pending",
     "all_reduce",
     "broadcast",
-    "cut",
     "longest_nbytes",
     "reduce_scatter",
     "segment_nbytes",
@@ -215,11 +215,6 @@ def _segments(flat: Array | None, nbytes: int = _MOST_NBYTES) -> list[Array]:
         return []
     length = max(1, nbytes // flat.itemsize)
     return [flat[begin : begin + length] for begin in range(0, flat.size, length)]
-
-
-def cut(array: Array, size: int) -> list[Array]:
-    """Cut a flat array into `size` shares that differ by at most one element."""
-    return [array[array.size * i // size : array.size * (i + 1) // size] for i in range(size)]
 
 
 def wait_for(engine: Carrier, requests: Sequence[Pending], deadline: Deadline) -> None:

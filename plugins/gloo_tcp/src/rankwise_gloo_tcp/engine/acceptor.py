@@ -7,16 +7,18 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rankwise.errors import DistError, DistNetworkError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.loop import Handler, Loop
 from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.machine.poller import READ
-from rankwise_gloo_tcp.protocol.guards import Guards
-from rankwise_gloo_tcp.transport.connecting import Incoming, Outgoing
 from rankwise_network import doors, interface, outage
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.protocol.guards import Guards
+    from rankwise_gloo_tcp.transport.connecting import Incoming, Outgoing
 
 __all__ = ["RETRY_S", "Acceptor", "PeerRegistry"]
 
@@ -180,6 +182,8 @@ class Acceptor:
     # ------------------------------------------------------------------ outgoing connections
 
     def _begin(self, peer: Peer) -> None:
+        from rankwise_gloo_tcp.transport.connecting import Outgoing  # as in `_accept`
+
         name = self._names[peer.rank]
         if not peer.near and not peer.card.address:
             raise DistNetworkError(f"rank {name} on {peer.card.host} serves no network, as there is no job secret")
@@ -241,6 +245,9 @@ class Acceptor:
     def _accept(self, listener: socket.socket, near: bool, event: int) -> None:
         for _ in range(16):
             try:
+                # Ranks that share memory never load it; there may be no descriptor for that.
+                from rankwise_gloo_tcp.transport.connecting import Incoming
+
                 sock, _ = listener.accept()
             except (BlockingIOError, InterruptedError):
                 return

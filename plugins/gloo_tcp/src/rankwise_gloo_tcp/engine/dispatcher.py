@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rankwise.backends import process_ending as ending
 from rankwise.backends import processes
@@ -19,12 +20,14 @@ from rankwise_gloo_tcp.engine.silence import Silence
 from rankwise_gloo_tcp.machine import peer_memory
 from rankwise_gloo_tcp.machine.poller import READ
 from rankwise_gloo_tcp.protocol.dtypes import Dtypes
-from rankwise_gloo_tcp.protocol.frames import UNFINISHED, Header, Kind, parted, read_notice
+from rankwise_gloo_tcp.protocol.frames import ANY_LENGTH, UNFINISHED, Header, Kind, parted, read_notice
 from rankwise_gloo_tcp.protocol.inbox import Inbox
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.outbox import Outbox
-from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, Channel
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.channel import Channel
 
 __all__ = ["Dispatcher", "Processes"]
 

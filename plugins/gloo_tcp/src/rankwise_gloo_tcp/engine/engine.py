@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import inf
 from socket import socket
 from time import monotonic
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rankwise.backends import MAX_TAG, Array, Status, anew, as_bytes
 from rankwise.errors import DistBackendError, DistError, PeerDiedError
@@ -29,8 +29,10 @@ from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.engine.shutdown import Shutdown
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, notice
 from rankwise_gloo_tcp.state import EngineLock, EngineState
-from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_gloo_tcp.transport.rings import Sleep
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.channel import Channel
 
 __all__ = ["Engine"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from time import monotonic
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rankwise.backends import MAX_TAG, RAW, Array, as_bytes, only_waited
 from rankwise_gloo_tcp.engine.engine import Engine
@@ -16,9 +16,11 @@ from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.protocol.flow import MESSAGE_NBYTES, WINDOW_NBYTES
 from rankwise_gloo_tcp.protocol.frames import Header, Kind, message_head
 from rankwise_gloo_tcp.protocol.matching import Arrival
-from rankwise_gloo_tcp.transport.channel import Channel
-from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.pipe import Pipe
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.channel import Channel
+    from rankwise_gloo_tcp.transport.connection import Connection
 
 __all__ = ["FastPath", "MessageHooks", "WireHooks"]
 
@@ -303,4 +305,4 @@ class WireHooks(EngineHooks):
 
     def _connection(self, peer: int) -> Connection:
         # A compiled wire serves sockets alone.
-        return cast(Connection, self._engine.peers[peer].connection)
+        return cast("Connection", self._engine.peers[peer].connection)

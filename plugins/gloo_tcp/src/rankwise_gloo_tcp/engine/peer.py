@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from rankwise.errors import DistError, DistNetworkError, PeerDiedError
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.message import Message
 from rankwise_gloo_tcp.state import PeerState
-from rankwise_gloo_tcp.transport.channel import Channel
-from rankwise_gloo_tcp.transport.connecting import Outgoing
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.channel import Channel
+    from rankwise_gloo_tcp.transport.connecting import Outgoing
 
 __all__ = ["Peer", "advice", "broken", "death", "since"]
 

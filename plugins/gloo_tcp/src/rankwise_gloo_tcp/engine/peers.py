@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.engine.acceptor import RETRY_S, Acceptor
@@ -16,12 +17,13 @@ from rankwise_gloo_tcp.engine.progress import TICK_S
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.machine import peer_memory
 from rankwise_gloo_tcp.protocol.frames import Header
-from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Message
-from rankwise_gloo_tcp.transport.channel import Channel, FrameHandler
-from rankwise_gloo_tcp.transport.connection import Connection
 from rankwise_gloo_tcp.transport.rings import Sleep
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.protocol.guards import Guards
+    from rankwise_gloo_tcp.transport.channel import Channel, FrameHandler
 
 __all__ = ["LISTEN_S", "Fetching", "Peers"]
 
@@ -151,6 +153,8 @@ class Peers:
 
     def joined(self, peer: Peer, sock: socket.socket, guards: Guards | None) -> None:
         """Begin to use a connection whose other end has proved itself."""
+        from rankwise_gloo_tcp.transport.connection import Connection  # which ranks that share memory never load
+
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:

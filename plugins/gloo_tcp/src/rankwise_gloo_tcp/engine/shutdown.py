@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rankwise.backends import heed
 from rankwise.errors import DistTimeoutError
@@ -18,7 +19,9 @@ from rankwise_gloo_tcp.engine.failure import FailureState
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S, ProgressLock
 from rankwise_gloo_tcp.protocol.frames import Header, Kind
-from rankwise_gloo_tcp.transport.channel import Channel
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.channel import Channel
 
 __all__ = ["Shutdown"]
 

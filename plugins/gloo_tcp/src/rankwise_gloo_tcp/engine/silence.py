@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import inf
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.peer import Peer, advice, broken, since
 from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S
-from rankwise_gloo_tcp.transport.channel import Channel
 from rankwise_network import interface, outage
+
+if TYPE_CHECKING:
+    from rankwise_gloo_tcp.transport.channel import Channel
 
 __all__ = ["Silence"]
 

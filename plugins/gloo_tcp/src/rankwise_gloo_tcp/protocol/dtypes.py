@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.backends import RAW, dtype_mark, dtype_text, known_dtype
+from rankwise.backends import RAW, dtype_mark, dtype_text, is_known, known_dtype
 
 __all__ = ["Dtypes"]
 
@@ -58,7 +58,7 @@ class Dtypes:
 
     def _meet(self, dtype: np.dtype[Any]) -> int:
         mark = self._marks[dtype] = dtype_mark(dtype)
-        if mark and known_dtype(mark) is None:
+        if not is_known(dtype):
             self._names[mark] = dtype_text(dtype)
             self.unusual = True
         return mark

@@ -12,9 +12,11 @@ from rankwise.backends import unpack_error as unpack
 from rankwise.errors import DistError, GroupAbortedError, ProtocolError
 
 __all__ = [
+    "ANY_LENGTH",
     "HEADER_NBYTES",
     "MAX_NOTICE_NBYTES",
     "READABLE",
+    "TAG_NBYTES",
     "UNFINISHED",
     "UNWANTED",
     "Header",
@@ -22,13 +24,17 @@ __all__ = [
     "check",
     "message_head",
     "notice",
-    "parted",
     "parse",
+    "parted",
     "read_notice",
 ]
 
 _HEADER = struct.Struct("<BBHIQIIQ")
 HEADER_NBYTES = _HEADER.size
+#: What is behind it on a connection whose frames are guarded.
+TAG_NBYTES = 8
+#: More than any message has.
+ANY_LENGTH = 1 << 62
 
 #: Longest text of the frame that gives a group up, and of others with a text.
 MAX_NOTICE_NBYTES = 4000

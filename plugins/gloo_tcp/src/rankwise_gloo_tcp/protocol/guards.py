@@ -7,12 +7,13 @@ from typing import NamedTuple
 from rankwise.backends import blake2b
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol import libsodium
+from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES
 from rankwise_gloo_tcp.state import GuardState
 from rankwise_network.secret import same
 
-__all__ = ["CHANGED", "SEAL_NBYTES", "TAG_NBYTES", "Guard", "Guards"]
+__all__ = ["CHANGED", "SEAL_NBYTES", "Guard", "Guards"]
 
-TAG_NBYTES, SEAL_NBYTES = 8, 16
+SEAL_NBYTES = 16
 CHANGED = "a frame's header was changed on its way"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rankwise.errors import ProtocolError
-from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, Header, parse
-from rankwise_gloo_tcp.protocol.guards import CHANGED, SEAL_NBYTES, TAG_NBYTES, Guard, Guards
+from rankwise_gloo_tcp.protocol.frames import HEADER_NBYTES, TAG_NBYTES, Header, parse
+from rankwise_gloo_tcp.protocol.guards import CHANGED, SEAL_NBYTES, Guard, Guards
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.writer import BAD, GOOD
 from rankwise_gloo_tcp.state import ReaderState

@@ -6,9 +6,10 @@ import os
 import socket
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rankwise.backends import Context, Deadline, PrefixStore
+from rankwise.backends import Context, Deadline, PrefixStore, loading
 from rankwise.backends import debug_log as tell
 from rankwise.errors import DistNetworkError, RendezvousError
 from rankwise_gloo_tcp.board import board
@@ -88,6 +89,8 @@ def create(context: Context) -> GlooCommunicator:
         try:
             if all(card.board and card.shares_processes(all_cards[0]) for card in all_cards):
                 joining_board.join(comm, all_cards, group_key, board_listener, deadline)
+            if not engine.peers.all_in_memory:
+                _load_connections()
             comm.use(strategy_of(comm, places, partial(_on_host, comm.context)))
             tell(lambda: _chosen(comm, all_cards, places))
         except BaseException:
@@ -101,6 +104,13 @@ def create(context: Context) -> GlooCommunicator:
         if board_listener is not None:
             board_listener.close()
     return comm
+
+
+def _load_connections() -> None:
+    """Load what connections are made of, which ranks that share memory never need, while the others are waited for."""
+    with loading():
+        import_module("rankwise_gloo_tcp.transport.connecting")
+        import_module("rankwise_gloo_tcp.transport.connection")
 
 
 def _alone(context: Context) -> GlooCommunicator:

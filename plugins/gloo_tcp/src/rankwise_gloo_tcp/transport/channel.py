@@ -11,9 +11,7 @@ from rankwise_gloo_tcp.protocol.message import Destination, Message
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.rings import Rings
 
-__all__ = ["ANY_LENGTH", "Channel", "FrameHandler"]
-
-ANY_LENGTH = 1 << 62
+__all__ = ["Channel", "FrameHandler"]
 
 
 class Channel(Protocol):

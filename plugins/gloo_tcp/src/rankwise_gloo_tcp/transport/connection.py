@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.machine.poller import READ, WRITE
-from rankwise_gloo_tcp.protocol.frames import Header
+from rankwise_gloo_tcp.protocol.frames import ANY_LENGTH, Header
 from rankwise_gloo_tcp.protocol.guards import Guards
 from rankwise_gloo_tcp.protocol.message import Message
 from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.state import ConnectionState
 from rankwise_gloo_tcp.transport import silence
-from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, FrameHandler
+from rankwise_gloo_tcp.transport.channel import FrameHandler
 from rankwise_network import interface
 
 __all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
