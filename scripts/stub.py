@@ -80,9 +80,12 @@ def imported(package: ast.Module) -> Iterator[tuple[str, list[str]]]:
     for node in package.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rankwise."):
             yield node.module, [alias.name for alias in node.names]
-        elif isinstance(node, ast.Assign) and target(node) == "_LATER":
-            for name, (module, _) in ast.literal_eval(node.value).items():
-                yield module, [name]
+        elif isinstance(node, ast.Assign) and target(node) == "_LATER" and isinstance(node.value, ast.Dict):
+            for module, names in zip(node.value.keys, node.value.values, strict=True):
+                yield (
+                    ast.literal_eval(module),
+                    [each.value for each in ast.walk(names) if isinstance(each, ast.Constant)],
+                )
 
 
 def target(node: ast.stmt) -> str:

@@ -246,6 +246,50 @@ __all__ = [
 ]
 
 @overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
 def all_reduce(
     tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
@@ -665,6 +709,128 @@ def reduce_scatter_tensor(
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    src_tensor: int = 0,
+) -> None: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    src_tensor: int = 0,
+) -> Work: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: bool = False,
+    src_tensor: int = 0,
+) -> Work | None: ...
+
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    dst_tensor: int = 0,
+) -> None: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    dst_tensor: int = 0,
+) -> Work: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+    dst_tensor: int = 0,
 ) -> Work | None: ...
 
 @overload
@@ -699,170 +865,4 @@ def isend(
     group: GroupLike = None,
     tag: int = 0,
     group_dst: int | None = None,
-) -> Work | None: ...
-
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    src_tensor: int = 0,
-) -> None: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    src_tensor: int = 0,
-) -> Work: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: bool = False,
-    src_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    dst_tensor: int = 0,
-) -> None: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    dst_tensor: int = 0,
-) -> Work: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-    dst_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
 ) -> Work | None: ...

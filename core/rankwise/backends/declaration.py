@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.backends.capability import Availability, Capabilities
-from rankwise.collective.algorithms.table import AlgorithmChoice
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.context import Context
+    from rankwise.collective.algorithms.table import AlgorithmChoice
     from rankwise.store import Store
 
 __all__ = [
