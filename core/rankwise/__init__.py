@@ -235,7 +235,6 @@ _UNSHOWN = {
 _LATER = {
     "rankwise.backends.capability_table": ["capabilities", "supports"],
     "rankwise.basics.messages": ["Status"],
-    "rankwise.calls.batches": ["P2POp", "batch_isend_irecv"],
     "rankwise.calls.coalesced": ["all_gather_coalesced", "all_reduce_coalesced", "coalescing"],
     "rankwise.calls.collectives": ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"],
     "rankwise.calls.exchanges": [
@@ -251,7 +250,7 @@ _LATER = {
         *("all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "register_dataclass"),
         *("scatter_object_list", "send_object_list"),
     ],
-    "rankwise.calls.p2p": ["irecv", "isend", "recv", "send"],
+    "rankwise.calls.p2p": ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"],
     "rankwise.calls.probing": ["iprobe", "probe"],
     "rankwise.groups.lifecycle": ["destroy_process_group", "init_process_group", "is_initialized"],
     "rankwise.groups.queries": [

@@ -31,7 +31,6 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
-from rankwise.calls.batches import P2POp, batch_isend_irecv
 from rankwise.calls.coalesced import coalescing
 from rankwise.calls.monitored import monitored_barrier
 from rankwise.calls.objects import (
@@ -43,7 +42,7 @@ from rankwise.calls.objects import (
     scatter_object_list,
     send_object_list,
 )
-from rankwise.calls.p2p import recv, send
+from rankwise.calls.p2p import P2POp, batch_isend_irecv, recv, send
 from rankwise.calls.probing import iprobe, probe
 from rankwise.errors import (
     BackendNotFoundError,

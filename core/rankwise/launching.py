@@ -14,6 +14,7 @@ from rankwise.backends.discovery import ENTRY_POINT_GROUP, PluginFault, run_plug
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import of_kind, text_of
 from rankwise.basics import entry_points, native
+from rankwise.basics.arguments import with_article
 from rankwise.basics.arrays import DTYPES
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import DebugLevel, debug_log, get_debug_level
@@ -25,7 +26,6 @@ from rankwise.basics.recording import Entry
 from rankwise.basics.systems import cause, keep_standard, shortage, signals
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.version import __version__
-from rankwise.basics.words import with_article
 from rankwise.collective.algorithms import rounds, table
 from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send, distances, fold
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm, rooted

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import (
     COLLECTIVES,
     POINT_TO_POINT,
@@ -72,10 +71,9 @@ if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
-    from rankwise.backends.descriptions import describe_dtype, described_dtype
     from rankwise.backends.hookspecs import hookimpl
-    from rankwise.backends.landing import Landing
-    from rankwise.backends.mailbox import Mailbox
+    from rankwise.backends.landing import ApartWork, Landing
+    from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
     from rankwise.basics import processes
     from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture, ring
@@ -95,10 +93,9 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
-    "rankwise.backends.descriptions": ["describe_dtype", "described_dtype"],
     "rankwise.backends.hookspecs": ["hookimpl"],
-    "rankwise.backends.landing": ["Landing"],
-    "rankwise.backends.mailbox": ["Mailbox"],
+    "rankwise.backends.landing": ["ApartWork", "Landing"],
+    "rankwise.backends.mailbox": ["Mailbox", "describe_dtype", "described_dtype"],
     "rankwise.basics.debug": ["debug_log"],
     "rankwise.basics.ending": ["Ending", "WorkFuture", "ring"],
     "rankwise.basics.interrupts": ["aborted_by", "heed", "only_waited", "start_thread"],

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown", "whole_number"]
+__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown", "whole_number", "with_article"]
 
 
 def is_flag(value: Any) -> bool:
@@ -186,3 +186,8 @@ def shown(value: Any) -> str:
     if shape is not None and not isinstance(value, np.generic):
         return f"an array of shape {tuple(shape)}"
     return f"{value!r:.100}"
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with "a" or "an" before it."""
+    return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +16,16 @@ from rankwise.basics.arrays import (
     as_array,
     as_copy,
     device_of,
+    is_registered,
     is_sparse,
     tell_of_write,
 )
 from rankwise.basics.devices import kind_of
+from rankwise.basics.memory_order import Reordered, reordered
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
-
-if TYPE_CHECKING:
-    from rankwise.basics.memory_order import Reordered
 
 __all__ = [
     "alike_list",
@@ -110,12 +109,27 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
 
 
 def by_memory(group: ProcessGroup, value: Any, is_filled: bool = True) -> Reordered | None:
-    """Return an array as its memory, if that lies in another order than C's and collectives may work on it."""
+    """Return an array as its memory, if that lies in another order than C's and collectives may work on it.
+
+    Another rank's array may lie otherwise, so only where the ranks compare their calls. `is_filled`: the array gets the
+    result.
+    """
     if type(value) is np.ndarray and value.flags.c_contiguous:
         return None
-    from rankwise.calls.by_memory import seen_by_memory  # which most programs need not load
-
-    return seen_by_memory(group, value, is_filled)
+    if type(value) is Reordered:
+        return value
+    array = value
+    if type(value) is not np.ndarray:
+        if not is_registered(value):
+            return None
+        try:
+            array = as_array(value)
+        except TypeError:  # which the check of the argument raises again, with its name
+            return None
+    found = reordered(array) if type(array) is np.ndarray and group.compares_calls() else None
+    if found is not None and is_filled:
+        tell_of_write(value)
+    return found
 
 
 def reducible_array(group: ProcessGroup, op: str, name: str, value: Any, *, is_result: bool = True) -> Array:
