@@ -53,6 +53,7 @@ from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
 from rankwise.groups.process_group import GroupLike
 from rankwise_launch.spawning import spawn as spawn
+from rankwise_watch.stats import stats as stats
 """.strip().split("\n")
 #: The argument that decides whether there is something to return, and the value with which there is.
 DECIDING = {"async_op": True}

@@ -176,7 +176,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "skip_callers",
-    "stats",
     # errors
     "BackendNotFoundError",
     "BackendUnavailableError",
@@ -258,7 +257,6 @@ _LATER = {
         *("get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size"),
     ],
     "rankwise.groups.reconfiguring": ["get_reconfigure_handle", "reconfigure", "supports_reconfigure"],
-    "rankwise.groups.stats": ["stats"],
     "rankwise.groups.subgroups": [
         *("SHRINK_ABORT", "SHRINK_DEFAULT", "abort_process_group", "new_group", "new_subgroups"),
         *("new_subgroups_by_enumeration", "shrink_group", "split_group"),
@@ -287,6 +285,7 @@ _BROUGHT = {
     "shared_zeros": "rankwise-arrays",
     "spawn": "rankwise-launch",
     "split": "rankwise-arrays",
+    "stats": "rankwise-watch",
     "wait_all": "rankwise-arrays",
     "wait_any": "rankwise-arrays",
     "wait_some": "rankwise-arrays",

@@ -83,7 +83,6 @@ from rankwise.groups.queries import (
     get_world_size,
 )
 from rankwise.groups.reconfiguring import get_reconfigure_handle, reconfigure, supports_reconfigure
-from rankwise.groups.stats import stats
 from rankwise.groups.subgroups import (
     SHRINK_ABORT,
     SHRINK_DEFAULT,
@@ -119,6 +118,7 @@ from rankwise_launch.spawning import spawn as spawn
 from rankwise_network import secret as secret
 from rankwise_stores import FileStore as FileStore
 from rankwise_stores import TCPStore as TCPStore
+from rankwise_watch.stats import stats as stats
 
 __all__ = [
     "API_VERSION",
@@ -219,7 +219,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "skip_callers",
-    "stats",
     "BackendNotFoundError",
     "BackendUnavailableError",
     "CodecError",

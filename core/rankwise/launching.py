@@ -32,7 +32,6 @@ from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitti
 from rankwise.groups import observers
 from rankwise.groups.handshake import MEETING, death_verdict
 from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.stats import GroupStats, OperationStats, every_group, of_group
 from rankwise.groups.world import World, current
 from rankwise.store import PrefixStore
 from rankwise.store.rendezvous import load_scheme
@@ -54,10 +53,8 @@ __all__ = [
     "Entry",
     "Explanation",
     "FEATURES",
-    "GroupStats",
     "KNOWN",
     "MEETING",
-    "OperationStats",
     "PluginFault",
     "PrefixStore",
     "ProcessGroup",
@@ -76,7 +73,6 @@ __all__ = [
     "declared",
     "distances",
     "entry_points",
-    "every_group",
     "fitting_algorithm",
     "fold",
     "get_debug_level",
@@ -88,7 +84,6 @@ __all__ = [
     "loading",
     "native",
     "observers",
-    "of_group",
     "of_kind",
     "one_line",
     "process_stat",

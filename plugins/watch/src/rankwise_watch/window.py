@@ -21,10 +21,11 @@ from time import monotonic, monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 from rankwise.errors import DistError
-from rankwise.observing import Entry, PrefixStore, ProcessGroup, World, of_group
+from rankwise.observing import Entry, PrefixStore, ProcessGroup, World
 from rankwise_network import doors
 from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
+from rankwise_watch.stats import of_group
 
 if TYPE_CHECKING:
     from rankwise.observing import World
