@@ -84,11 +84,7 @@ class PluginFault(Exception):
 
 
 def run_plugin(what: str, function: Callable[[], _T]) -> _T:
-    """Call what a plugin brings.
-
-    Args:
-        what: What is called, as the beginning of the sentence that tells of a failure.
-        function: The call.
+    """Call what a plugin brings; `what` begins the sentence that tells of a failure.
 
     Raises:
         PluginFault: It has raised anything but `KeyboardInterrupt`.
@@ -146,15 +142,9 @@ class Supervision(NamedTuple):
         look: Callable[[], object] | None = None,
         undo: Callable[[_T], object] = _forget,
     ) -> _T:
-        """Return what a function returns.
+        """Return what a function returns, which messages call `function`, and whose call belongs to `what`.
 
-        Args:
-            function: What it is called.
-            call: Calls it.
-            deadline: When it must have returned.
-            what: What it belongs to, for messages.
-            look: Raises if it is of no use to wait any more.
-            undo: Gives back what comes when nobody waits for it any more.
+        `look` raises if it is of no use to wait any more, and `undo` gives back what comes when nobody waits for it.
 
         Raises:
             DistTimeoutError: It has not returned in time.

@@ -22,11 +22,7 @@ __all__ = ["checked", "checked_availability", "checked_runtime", "of_kind", "tex
 
 
 def checked(name: str, spec: Any) -> BackendSpec:
-    """Return a declaration that has nothing wrong with it.
-
-    Args:
-        name: The name under which it is installed or registered.
-        spec: What has been declared.
+    """Return a declaration that has nothing wrong with it, installed or registered under a name.
 
     Raises:
         PluginFault: Something is wrong; the message names the field.

@@ -135,11 +135,9 @@ _NAMED = re.compile(r"(\w+)(\.\w+)?( on rank \d+)?: ")
 
 
 def name_argument(error: BaseException, frame: FrameType) -> None:
-    """Have the error of a public call say which of its arguments is wrong, or at least which call it is about.
+    """Have the error of a public call, by its frame, say which argument is wrong, or at least which call it is about.
 
-    Args:
-        error: What the call is about to raise; only a `TypeError` or `ValueError` of Python's own is changed.
-        frame: The call's.
+    Only a `TypeError` or `ValueError` of Python's own is changed.
     """
     if type(error) not in (TypeError, ValueError) or frame.f_code.co_name.startswith("_"):
         return

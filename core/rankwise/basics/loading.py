@@ -30,10 +30,7 @@ def later(
 ) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package that loads names when they are first asked for, as few need all of them.
 
-    Args:
-        package: Its `__name__`.
-        places: The names that each module has.
-        modules: What modules themselves are called.
+    `places` are the names that each module has, `modules` what modules themselves are called.
     """
     module_of = {name: module for module, names in places.items() for name in names}
 

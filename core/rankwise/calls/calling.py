@@ -27,12 +27,7 @@ def terms(
 ) -> tuple[float, bool]:
     """Begin a collective: return its time-out in seconds, and whether its call returns before it has ended.
 
-    Args:
-        group: The group.
-        device: The array, or the kind of device if there is none.
-        op: The operation.
-        async_op: Whether the caller asks for a work.
-        timeout: The time-out that the caller has given.
+    `device` is the array, or the kind of device if there is none.
     """
     if timeout is None and not async_op and not group.collected:  # almost always, and each call pays for it
         group.trail.begin(op, device)
@@ -47,12 +42,7 @@ def terms(
 def issued(group: ProcessGroup, name: str, result: Any, timeout: Timeout | None, *args: Any) -> Work | None:
     """Issue a plain asynchronous call, by what is kept of its kind; None if it takes the general path.
 
-    Args:
-        group: The group.
-        name: The shortcut of the call.
-        result: The caller's own buffers, which the operation fills.
-        timeout: The time-out that the caller has given.
-        args: What the shortcut takes besides.
+    `name` is the shortcut of the call, `result` are the caller's buffers, and `args` what the shortcut takes besides.
     """
     features, device = group.granted, "cpu"
     if group.collected or ("async", device) not in features or not (timeout is None or ("timeout", device) in features):
@@ -81,12 +71,7 @@ def bounded(group: ProcessGroup, device: str | Array, op: str, timeout: Timeout 
 def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool, filled: Any = None) -> Work | None:
     """End a public call: return the work if the caller asked for it, else wait.
 
-    Args:
-        group: The group.
-        work: What the communicator returned.
-        result: The caller's own buffers, which the operation fills.
-        async_op: Whether the caller asked for the work.
-        filled: The array, or list of arrays, that it fills for these.
+    `result` are the caller's own buffers, `filled` the arrays that the operation fills for these.
     """
     if filled is not result:
         work = put_back(work, result, filled)
@@ -108,10 +93,7 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool, filled:
 def put_back(work: Work, result: Any, filled: Any) -> Work:
     """Return a work that ends when what an operation fills lies where the caller wants it.
 
-    Args:
-        work: The operation.
-        result: The caller's own buffers, or buffer.
-        filled: What it fills: these as arrays, and copies of those whose elements do not lie in order.
+    It fills the caller's buffers as arrays, and copies of those whose elements do not lie in order.
     """
     if filled is None:
         return work
@@ -132,12 +114,7 @@ def put_back(work: Work, result: Any, filled: Any) -> Work:
 
 
 def failed(group: ProcessGroup | None, error: BaseException) -> None:
-    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun.
-
-    Args:
-        group: The group, if the call has come as far as knowing it.
-        error: What the public call is about to raise again.
-    """
+    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun."""
     if group is not None:
         group.trail.broken(error)  # what has begun last on this thread; nothing if that has ended
         forget_waited(error)  # the others are in the same call
@@ -147,11 +124,8 @@ def failed(group: ProcessGroup | None, error: BaseException) -> None:
 def broken(group: ProcessGroup | None, error: BaseException) -> None:
     """End a public call that raises: give its group up after an interrupt, and shorten the error's traceback.
 
-    Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`.
-
-    Args:
-        group: The group, if the call has come as far as knowing it; None where nothing can have begun.
-        error: What the public call is about to raise again.
+    Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`. There is no
+    group where nothing can have begun.
     """
     if group is not None and is_interrupt(error) and not has_only_waited(error):
         trace = error.__traceback__

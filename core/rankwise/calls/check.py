@@ -60,14 +60,8 @@ def output_array(group: ProcessGroup, op: str, name: str, value: Any, *, in_orde
     """Return `value` as a C-contiguous array that can be written to.
 
     In the place of a NumPy array whose elements do not lie in order it is a copy, from which `calling.put_back` takes
-    the result; the root of a broadcast can send such an array, so the other ranks can receive into one.
-
-    Args:
-        group: The group.
-        op: The operation.
-        name: The array's name as an argument.
-        value: What the caller has given.
-        in_order: Refuse such an array.
+    the result, unless `in_order` refuses such an array; the root of a broadcast can send one, so the other ranks can
+    receive into one.
     """
     if type(value) is np.ndarray and value.flags.carray:  # almost always: one look, which each call pays for
         return value
@@ -177,16 +171,10 @@ def alike_list(
     writable: bool = True,
     own: tuple[str, Sequence[Array]] | None = None,
 ) -> list[Array]:
-    """Return a list of arrays of one dtype and size.
+    """Return a list of arrays of one dtype and size, of which there is at least one.
 
-    Args:
-        group: The group.
-        op: The operation.
-        name: The list's name as an argument.
-        values: What the caller has given.
-        writable: Whether the arrays are written to.
-        own: The name of another list of this rank's, and its arrays: there must be one like these for each of them on
-            each rank. None for any number of arrays but none.
+    With `own`, another list of this rank's by its name and arrays, there must be one like these for each of them on
+    each rank.
     """
     check = partial(output_array, in_order=True) if writable else input_array
     arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
@@ -221,15 +209,7 @@ def place(**given: int) -> None:
 
 
 def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:
-    """Raise if an array that is written to shares memory with another one of the call.
-
-    Args:
-        group: The group.
-        op: The operation.
-        name: The name of the written arrays' argument.
-        written: Arrays that are written to, none of which may touch another.
-        read: Arrays that are read while that happens.
-    """
+    """Raise if an array that is written to shares memory with another one of the call; some are only read."""
     overlap = _some_touch if len(written) + len(read) <= _FEW else _some_spans_overlap
     if overlap(written, read):
         raise ValueError(f"{where(group, op, name)} shares memory with another array of the call")
@@ -294,12 +274,7 @@ def equal_parts(group: ProcessGroup, op: str, name: str, array: Array, part: Arr
 def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Sequence[int] | None) -> list[Array]:
     """Cut an array along its first dimension into one part for each rank; the parts share its memory.
 
-    Args:
-        group: The group.
-        op: The operation.
-        name: The array's name as an argument.
-        array: The array.
-        sizes: Length of each part; None for equal parts.
+    `sizes` are the lengths of the parts, None for equal ones.
     """
     size, rows = group.size(), array.shape[0] if array.ndim else 1
     if sizes is None and array.ndim and rows % size == 0:
@@ -377,13 +352,7 @@ def where(group: ProcessGroup, op: str, name: str) -> str:
 
 
 def aside(array: Array, written: Iterable[Array], own: Array | None = None) -> Array:
-    """Return an input, or a copy of it if it shares memory with what is written.
-
-    Args:
-        array: The input.
-        written: The arrays that the call writes to.
-        own: Where the input may lie: the slot that it is to be copied into.
-    """
+    """Return an input, or a copy of it if it shares memory with what is written; it may lie in its `own` slot."""
     if _apart(array, written) or (own is not None and _same(array, own)):
         return array
     return as_copy(array) if any(touch(array, other) for other in written) else array
