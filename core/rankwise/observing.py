@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.basics import entry_points, processes, rich_display, unasked
+from rankwise.basics import entry_points, rich_display, unasked
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import start_thread
@@ -58,7 +58,6 @@ __all__ = [
     "process_ending",
     "process_space",
     "process_stat",
-    "processes",
     "resolve",
     "rich_display",
     "shortened",

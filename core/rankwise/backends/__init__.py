@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import ApartWork, Landing
     from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
-    from rankwise.basics import processes
     from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture, ring
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
@@ -116,7 +115,6 @@ _LATER = {
 _MODULES = {
     "compiled_parts": "rankwise.basics.native",
     "derived_collectives": "rankwise.collective.derived",
-    "processes": "rankwise.basics.processes",
     "unasked_works": "rankwise.basics.unasked",
 }
 
@@ -253,7 +251,6 @@ __all__ = [
     "last_words",
     "process_ending",
     "ring",
-    "processes",
     "start_thread",
     "unpack_error",
 ]

@@ -7,7 +7,6 @@ from functools import partial
 from time import monotonic
 
 from rankwise.backends import process_ending as ending
-from rankwise.backends import processes
 from rankwise.errors import DistError, PeerDiedError, ProtocolError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.failure import FailureState
@@ -25,6 +24,7 @@ from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.outbox import Outbox
 from rankwise_gloo_tcp.transport.channel import ANY_LENGTH, Channel
+from rankwise_network import processes
 
 __all__ = ["Dispatcher", "Processes"]
 
