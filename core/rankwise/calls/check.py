@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import accumulate, pairwise
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arguments import is_integer, require, shown
+from rankwise.basics.arguments import is_integer, shown
 from rankwise.basics.arrays import (
     Array,
+    Coordinates,
     as_array,
     as_copy,
     device_of,
@@ -28,24 +29,22 @@ from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
 
 __all__ = [
-    "alike_list",
     "any_reduce_op",
     "apart",
     "array_list",
     "aside",
     "by_memory",
-    "chosen",
     "equal_parts",
     "input_array",
     "output_array",
     "parts_aside",
-    "place",
     "reduce_op",
     "reducible_array",
     "root_list",
     "same_kind",
     "same_size",
     "span",
+    "sparse_elements",
     "split_parts",
     "tag",
     "touch",
@@ -163,51 +162,6 @@ def _copies_apart(group: ProcessGroup, op: str, name: str, values: list[Any], ar
             raise ValueError(f"{where(group, op, name)} shares memory with another array of the call")
 
 
-def alike_list(
-    group: ProcessGroup,
-    op: str,
-    name: str,
-    values: Iterable[Any],
-    writable: bool = True,
-    own: tuple[str, Sequence[Array]] | None = None,
-) -> list[Array]:
-    """Return a list of arrays of one dtype and size, of which there is at least one.
-
-    With `own`, another list of this rank's by its name and arrays, there must be one like these for each of them on
-    each rank.
-    """
-    check = partial(output_array, in_order=True) if writable else input_array
-    arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
-    if not arrays:
-        raise ValueError(f"{where(group, op, name)} is empty")
-    own_name, others = own or (name, arrays)
-    if own and len(arrays) != group.size() * len(others):
-        raise ValueError(
-            f"{where(group, op, name)} has {len(arrays)} arrays, but must have {group.size()} x {len(others)}: "
-            f"one for each of {own_name} of each of {group.size()} ranks"
-        )
-    same_kind(group, op, others[0], f"{own_name}[0]", arrays, name)
-    for i, array in enumerate(arrays):
-        same_size(group, op, array, f"{name}[{i}]", others[0], f"{own_name}[0]")
-    apart(group, op, name, arrays if writable else ())
-    return arrays
-
-
-def chosen(group: ProcessGroup, op: str, name: str, place: int, arrays: Sequence[Array]) -> Array:
-    """Return the array at a place that the caller has given."""
-    if place >= len(arrays):
-        raise ValueError(f"{where(group, op, f'{name}={place}')}, but the list has {len(arrays)} arrays")
-    return arrays[place]
-
-
-def place(**given: int) -> None:
-    """Raise unless a number that tells one of several arrays can be one; which there are is known where the list is."""
-    require(**given)
-    for name, value in given.items():
-        if value < 0:
-            raise ValueError(f"{name} must not be negative, but is {value}")
-
-
 def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:
     """Raise if an array that is written to shares memory with another one of the call; some are only read."""
     overlap = _some_touch if len(written) + len(read) <= _FEW else _some_spans_overlap
@@ -290,6 +244,26 @@ def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Se
     if not array.ndim:
         array = array.reshape(1)
     return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:
+    """Return the elements of a sparse array that can be summed, and what of it must be the same on all ranks.
+
+    One of scipy must have two dimensions, and a format that stores elements one by one.
+    """
+    named = where(group, op, name)
+    if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
+        raise UnsupportedOperationError(
+            f"{named} is a sparse array, which is reduced with SUM alone, not {shown(reduction)}"
+        )
+    if math.prod(value.shape) > np.iinfo(np.int64).max:
+        raise ValueError(f"{named} is a sparse array of shape {value.shape}, which has more places than 64 bits count")
+    if type(value) is Coordinates:
+        return value.data, f" sparse in {value.sparse_dims} of {len(value.shape)} dimensions"
+    if value.format not in ("csr", "csc", "coo") or value.ndim != 2:
+        shape = f"of format {value.format!r} and {value.ndim} dimensions"
+        raise ValueError(f"{named} is a sparse array {shape}; pass one from .tocsr(), .tocsc() or .tocoo(), of two")
+    return value.data, " sparse"
 
 
 def any_reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
