@@ -19,7 +19,8 @@ from rankwise.backends.capability import (
 )
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import BackendSpec, not_a_name
+from rankwise.backends.declaration import BackendSpec
+from rankwise.backends.naming import not_a_name
 from rankwise.backends.registry import registry
 from rankwise.basics import unasked
 from rankwise.basics.arrays import DTYPES, Array, dtype_name, dtype_text

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import API_VERSION, UNDEFINED, Availability, BackendSpec, not_a_name
+from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
+from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.vocabulary import device_kind
 from rankwise.basics import entry_points

@@ -5,7 +5,6 @@ It says what the backend can do, whether it can run here, and how to make a `Com
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,8 +27,6 @@ __all__ = [
     "IN_THREADS",
     "OLDEST_API_VERSION",
     "Runtime",
-    "UNDEFINED",
-    "not_a_name",
 ]
 
 API_VERSION = 1
@@ -154,22 +151,3 @@ class BackendSpec:
     load: Callable[[], object] = tuple
     meets: str = ""
     attends: bool = False
-
-
-#: The name of no backend, as torch has it.
-UNDEFINED = "undefined"
-
-_TAKEN = {"tcp": "torch has retired it", UNDEFINED: "it stands for no backend"}
-
-
-def not_a_name(name: object) -> str:
-    """Return why something cannot be the name of a backend; nothing if it can."""
-    if not isinstance(name, str):
-        return f"a name is a string, not {name!r}"
-    if name in _TAKEN:
-        return f"{name!r} is reserved: {_TAKEN[name]}"
-    if re.fullmatch(r"[a-z_][a-z0-9_]*", name):
-        return ""
-    normal = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
-    could = f", such as {normal!r}" if re.fullmatch(r"[a-z_][a-z0-9_]*", normal) and normal not in _TAKEN else ""
-    return f"a name has lower-case letters, digits and underscores only{could}"

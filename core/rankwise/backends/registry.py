@@ -18,8 +18,9 @@ from rankwise.backends import discovery
 from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.backends.declaration import BackendSpec, Runtime, not_a_name
+from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
+from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
 from rankwise.backends.vocabulary import DECLARED_DEVICES
 from rankwise.basics import entry_points

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from rankwise.backends.capability import Availability, Capabilities, Cell, Condition, Device, Support
-from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime, not_a_name
+from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
+from rankwise.backends.naming import not_a_name
 from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
 from rankwise.basics.arguments import is_integer, with_article
 from rankwise.basics.entry_points import one_line
