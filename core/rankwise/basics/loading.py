@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from rankwise.basics.tracebacks import shorten
+
 __all__ = ["later", "loading"]
 
 
@@ -35,12 +37,16 @@ def later(
     module_of = {name: module for module, names in places.items() for name in names}
 
     def find(name: str) -> Any:
-        if modules and name in modules:
-            found: Any = import_module(modules[name])
-        elif name in module_of:
-            found = getattr(import_module(module_of[name]), name)
-        else:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            if modules and name in modules:
+                found: Any = import_module(modules[name])
+            elif name in module_of:
+                found = getattr(import_module(module_of[name]), name)
+            else:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        except KeyboardInterrupt as error:
+            shorten(error)  # in which module it came is of no interest
+            raise
         setattr(sys.modules[package], name, found)
         return found
 
