@@ -24,11 +24,12 @@ from rankwise.backends import Call
 from rankwise.backends.context import Context
 from rankwise.basics import native
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.recorder import PythonRecorder, make_recorder
+from rankwise.basics.recorder import make_recorder
 from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import current
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives.one_host import OneHost
+from rankwise_watch.noting import PythonRecorder
 
 CALLS, ROUNDS = 60, 300
 #: Many times the calls that a recorder in Python counts together.

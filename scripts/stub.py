@@ -53,6 +53,7 @@ from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
 from rankwise.groups.process_group import GroupLike
 from rankwise_launch.spawning import spawn as spawn
+from rankwise_watch.stats import stats as stats
 """.strip().split("\n")
 #: The argument that decides whether there is something to return, and the value with which there is.
 DECIDING = {"async_op": True}
@@ -80,9 +81,12 @@ def imported(package: ast.Module) -> Iterator[tuple[str, list[str]]]:
     for node in package.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rankwise."):
             yield node.module, [alias.name for alias in node.names]
-        elif isinstance(node, ast.Assign) and target(node) == "_LATER":
-            for name, (module, _) in ast.literal_eval(node.value).items():
-                yield module, [name]
+        elif isinstance(node, ast.Assign) and target(node) == "_LATER" and isinstance(node.value, ast.Dict):
+            for module, names in zip(node.value.keys, node.value.values, strict=True):
+                yield (
+                    ast.literal_eval(module),
+                    [each.value for each in ast.walk(names) if isinstance(each, ast.Constant)],
+                )
 
 
 def target(node: ast.stmt) -> str:

@@ -40,18 +40,6 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
-from rankwise.calls.collectives import all_reduce, barrier, broadcast, gather, reduce, scatter
-from rankwise.calls.exchanges import (
-    all_gather,
-    all_gather_into_tensor,
-    all_gather_single,
-    all_to_all,
-    all_to_all_single,
-    reduce_scatter,
-    reduce_scatter_single,
-    reduce_scatter_tensor,
-)
-from rankwise.calls.p2p import irecv, isend, recv, send
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -77,17 +65,6 @@ from rankwise.errors import (
 )
 from rankwise.groups import group
 from rankwise.groups.group import GroupMember, ProcessGroup
-from rankwise.groups.queries import (
-    get_backend,
-    get_backend_config,
-    get_global_rank,
-    get_group_rank,
-    get_node_local_rank,
-    get_pg_count,
-    get_process_group_ranks,
-    get_rank,
-    get_world_size,
-)
 
 #: Modules for those who bring something of their own, and the errors.
 _FACES = ["backends", "errors", "kits", "launching", "observing", "stores"]
@@ -199,7 +176,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "skip_callers",
-    "stats",
     # errors
     "BackendNotFoundError",
     "BackendUnavailableError",
@@ -254,53 +230,39 @@ _UNSHOWN = {
     *("DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"),
 }
 
-#: What not every program uses: modules of rankwise, and the names that are looked up there.
+#: What is loaded with the first name of it that a program asks for: modules of rankwise, and their names.
 _LATER = {
-    "capabilities": ("rankwise.backends.capability_table", "capabilities"),
-    "supports": ("rankwise.backends.capability_table", "supports"),
-    "P2POp": ("rankwise.calls.batches", "P2POp"),
-    "batch_isend_irecv": ("rankwise.calls.batches", "batch_isend_irecv"),
-    "all_gather_coalesced": ("rankwise.calls.coalesced", "all_gather_coalesced"),
-    "all_reduce_coalesced": ("rankwise.calls.coalesced", "all_reduce_coalesced"),
-    "coalescing": ("rankwise.calls.coalesced", "coalescing"),
-    "monitored_barrier": ("rankwise.calls.monitored", "monitored_barrier"),
-    "Status": ("rankwise.basics.messages", "Status"),
-    "iprobe": ("rankwise.calls.probing", "iprobe"),
-    "probe": ("rankwise.calls.probing", "probe"),
-    "all_gather_multigpu": ("rankwise.calls.multigpu", "all_gather_multigpu"),
-    "all_reduce_multigpu": ("rankwise.calls.multigpu", "all_reduce_multigpu"),
-    "broadcast_multigpu": ("rankwise.calls.multigpu", "broadcast_multigpu"),
-    "reduce_multigpu": ("rankwise.calls.multigpu", "reduce_multigpu"),
-    "reduce_scatter_multigpu": ("rankwise.calls.multigpu", "reduce_scatter_multigpu"),
-    "all_gather_object": ("rankwise.calls.objects", "all_gather_object"),
-    "broadcast_object_list": ("rankwise.calls.objects", "broadcast_object_list"),
-    "gather_object": ("rankwise.calls.objects", "gather_object"),
-    "recv_object_list": ("rankwise.calls.objects", "recv_object_list"),
-    "register_dataclass": ("rankwise.calls.objects", "register_dataclass"),
-    "scatter_object_list": ("rankwise.calls.objects", "scatter_object_list"),
-    "send_object_list": ("rankwise.calls.objects", "send_object_list"),
-    "destroy_process_group": ("rankwise.groups.lifecycle", "destroy_process_group"),
-    "init_process_group": ("rankwise.groups.lifecycle", "init_process_group"),
-    "is_initialized": ("rankwise.groups.lifecycle", "is_initialized"),
-    "stats": ("rankwise.groups.stats", "stats"),
-    "get_reconfigure_handle": ("rankwise.groups.reconfiguring", "get_reconfigure_handle"),
-    "reconfigure": ("rankwise.groups.reconfiguring", "reconfigure"),
-    "supports_reconfigure": ("rankwise.groups.reconfiguring", "supports_reconfigure"),
-    "SHRINK_ABORT": ("rankwise.groups.subgroups", "SHRINK_ABORT"),
-    "SHRINK_DEFAULT": ("rankwise.groups.subgroups", "SHRINK_DEFAULT"),
-    "abort_process_group": ("rankwise.groups.subgroups", "abort_process_group"),
-    "new_group": ("rankwise.groups.subgroups", "new_group"),
-    "new_subgroups": ("rankwise.groups.subgroups", "new_subgroups"),
-    "new_subgroups_by_enumeration": ("rankwise.groups.subgroups", "new_subgroups_by_enumeration"),
-    "shrink_group": ("rankwise.groups.subgroups", "shrink_group"),
-    "split_group": ("rankwise.groups.subgroups", "split_group"),
-    "HashStore": ("rankwise.store", "HashStore"),
-    "PrefixStore": ("rankwise.store", "PrefixStore"),
-    "Store": ("rankwise.store", "Store"),
-    "StoreLike": ("rankwise.store", "StoreLike"),
-    "as_store": ("rankwise.store", "as_store"),
-    "register_rendezvous_handler": ("rankwise.store.rendezvous", "register_rendezvous_handler"),
-    "rendezvous": ("rankwise.store.rendezvous", "rendezvous"),
+    "rankwise.backends.capability_table": ["capabilities", "supports"],
+    "rankwise.basics.messages": ["Status"],
+    "rankwise.calls.coalesced": ["all_gather_coalesced", "all_reduce_coalesced", "coalescing"],
+    "rankwise.calls.collectives": ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"],
+    "rankwise.calls.exchanges": [
+        *("all_gather", "all_gather_into_tensor", "all_gather_single", "all_to_all", "all_to_all_single"),
+        *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor"),
+    ],
+    "rankwise.calls.monitored": ["monitored_barrier"],
+    "rankwise.calls.multigpu": [
+        *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu"),
+        "reduce_scatter_multigpu",
+    ],
+    "rankwise.calls.objects": [
+        *("all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "register_dataclass"),
+        *("scatter_object_list", "send_object_list"),
+    ],
+    "rankwise.calls.p2p": ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"],
+    "rankwise.calls.probing": ["iprobe", "probe"],
+    "rankwise.groups.lifecycle": ["destroy_process_group", "init_process_group", "is_initialized"],
+    "rankwise.groups.queries": [
+        *("get_backend", "get_backend_config", "get_global_rank", "get_group_rank", "get_node_local_rank"),
+        *("get_pg_count", "get_process_group_ranks", "get_rank", "get_world_size"),
+    ],
+    "rankwise.groups.reconfiguring": ["get_reconfigure_handle", "reconfigure", "supports_reconfigure"],
+    "rankwise.groups.subgroups": [
+        *("SHRINK_ABORT", "SHRINK_DEFAULT", "abort_process_group", "new_group", "new_subgroups"),
+        *("new_subgroups_by_enumeration", "shrink_group", "split_group"),
+    ],
+    "rankwise.store": ["HashStore", "PrefixStore", "Store", "StoreLike", "as_store"],
+    "rankwise.store.rendezvous": ["register_rendezvous_handler", "rendezvous"],
 }
 #: What other distributions bring for a name that programs find here.
 _BROUGHT = {
@@ -323,13 +285,14 @@ _BROUGHT = {
     "shared_zeros": "rankwise-arrays",
     "spawn": "rankwise-launch",
     "split": "rankwise-arrays",
+    "stats": "rankwise-watch",
     "wait_all": "rankwise-arrays",
     "wait_any": "rankwise-arrays",
     "wait_some": "rankwise-arrays",
     "world": "rankwise-arrays",
 }
 
-_later = later(__name__, {**_LATER, **{room: (f"rankwise.{room}", "") for room in _ROOMS}})
+_later = later(__name__, _LATER, {room: f"rankwise.{room}" for room in _ROOMS})
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,6 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
 from rankwise.basics.work import Work
-from rankwise.calls.batches import P2POp, batch_isend_irecv
 from rankwise.calls.coalesced import coalescing
 from rankwise.calls.monitored import monitored_barrier
 from rankwise.calls.objects import (
@@ -43,7 +42,7 @@ from rankwise.calls.objects import (
     scatter_object_list,
     send_object_list,
 )
-from rankwise.calls.p2p import recv, send
+from rankwise.calls.p2p import P2POp, batch_isend_irecv, recv, send
 from rankwise.calls.probing import iprobe, probe
 from rankwise.errors import (
     BackendNotFoundError,
@@ -84,7 +83,6 @@ from rankwise.groups.queries import (
     get_world_size,
 )
 from rankwise.groups.reconfiguring import get_reconfigure_handle, reconfigure, supports_reconfigure
-from rankwise.groups.stats import stats
 from rankwise.groups.subgroups import (
     SHRINK_ABORT,
     SHRINK_DEFAULT,
@@ -120,6 +118,7 @@ from rankwise_launch.spawning import spawn as spawn
 from rankwise_network import secret as secret
 from rankwise_stores import FileStore as FileStore
 from rankwise_stores import TCPStore as TCPStore
+from rankwise_watch.stats import stats as stats
 
 __all__ = [
     "API_VERSION",
@@ -220,7 +219,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "skip_callers",
-    "stats",
     "BackendNotFoundError",
     "BackendUnavailableError",
     "CodecError",
@@ -246,6 +244,50 @@ __all__ = [
 ]
 
 @overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_coalesced(
+    tensors: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
 def all_reduce(
     tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
@@ -665,6 +707,128 @@ def reduce_scatter_tensor(
     async_op: bool = False,
     *,
     timeout: Timeout | None = None,
+) -> Work | None: ...
+
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    src_tensor: int = 0,
+) -> None: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    src_tensor: int = 0,
+) -> Work: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: bool = False,
+    src_tensor: int = 0,
+) -> Work | None: ...
+
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    dst_tensor: int = 0,
+) -> None: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    dst_tensor: int = 0,
+) -> Work: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+    dst_tensor: int = 0,
 ) -> Work | None: ...
 
 @overload
@@ -699,170 +863,4 @@ def isend(
     group: GroupLike = None,
     tag: int = 0,
     group_dst: int | None = None,
-) -> Work | None: ...
-
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_coalesced(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_coalesced(
-    tensors: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    src_tensor: int = 0,
-) -> None: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    src_tensor: int = 0,
-) -> Work: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: bool = False,
-    src_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    dst_tensor: int = 0,
-) -> None: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    dst_tensor: int = 0,
-) -> Work: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-    dst_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
 ) -> Work | None: ...

@@ -14,6 +14,7 @@ from rankwise.backends.discovery import ENTRY_POINT_GROUP, PluginFault, run_plug
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import of_kind, text_of
 from rankwise.basics import entry_points, native
+from rankwise.basics.arguments import with_article
 from rankwise.basics.arrays import DTYPES
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import DebugLevel, debug_log, get_debug_level
@@ -25,14 +26,12 @@ from rankwise.basics.recording import Entry
 from rankwise.basics.systems import cause, keep_standard, shortage, signals
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.version import __version__
-from rankwise.basics.words import with_article
 from rankwise.collective.algorithms import rounds, table
 from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send, distances, fold
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm, rooted
 from rankwise.groups import observers
 from rankwise.groups.handshake import MEETING, death_verdict
 from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.stats import GroupStats, OperationStats, every_group, of_group
 from rankwise.groups.world import World, current
 from rankwise.store import PrefixStore
 from rankwise.store.rendezvous import load_scheme
@@ -54,10 +53,8 @@ __all__ = [
     "Entry",
     "Explanation",
     "FEATURES",
-    "GroupStats",
     "KNOWN",
     "MEETING",
-    "OperationStats",
     "PluginFault",
     "PrefixStore",
     "ProcessGroup",
@@ -76,7 +73,6 @@ __all__ = [
     "declared",
     "distances",
     "entry_points",
-    "every_group",
     "fitting_algorithm",
     "fold",
     "get_debug_level",
@@ -88,7 +84,6 @@ __all__ = [
     "loading",
     "native",
     "observers",
-    "of_group",
     "of_kind",
     "one_line",
     "process_stat",

@@ -6,27 +6,24 @@ An observer is an entry point of the group `rankwise.observers`, which stands fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
-from rankwise.basics import entry_points, processes, unasked
+from rankwise.basics import entry_points, rich_display, unasked
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import start_thread
-from rankwise.basics.loading import later, loading
+from rankwise.basics.loading import loading
 from rankwise.basics.messages import pack_error, unpack_error
 from rankwise.basics.process_end import process_ending, process_stat
-from rankwise.basics.recording import Entry, FlightRecorder, Trail
+from rankwise.basics.recorder import SilentRecorder
+from rankwise.basics.recording import Entry, FlightRecorder, Ticket, Totals, Trail
 from rankwise.basics.systems import signals
+from rankwise.basics.tracebacks import is_skipped, known_inside, known_outside, shortened
 from rankwise.basics.version import __version__
 from rankwise.groups.handshake import MEETING, death_verdict, has_ended, process_space, started_at, told_by
-from rankwise.groups.process_group import ProcessGroup
-from rankwise.groups.world import World
+from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.world import World, current, resolve
 from rankwise.store import HashStore, PrefixStore, Store, innermost
-
-if TYPE_CHECKING:
-    from rankwise.groups.stats import of_group
 
 __all__ = [
     "Communicator",
@@ -35,26 +32,35 @@ __all__ = [
     "Ending",
     "Entry",
     "FlightRecorder",
+    "GroupLike",
     "HashStore",
     "MEETING",
     "PrefixStore",
     "ProcessGroup",
+    "SilentRecorder",
     "Store",
+    "Ticket",
+    "Totals",
     "Trail",
     "World",
     "__version__",
+    "current",
     "death_verdict",
     "entry_points",
     "get_debug_level",
     "has_ended",
     "innermost",
+    "is_skipped",
+    "known_inside",
+    "known_outside",
     "loading",
-    "of_group",
     "pack_error",
     "process_ending",
     "process_space",
     "process_stat",
-    "processes",
+    "resolve",
+    "rich_display",
+    "shortened",
     "signals",
     "start_thread",
     "started_at",
@@ -62,6 +68,3 @@ __all__ = [
     "unasked",
     "unpack_error",
 ]
-
-#: Until somebody looks at a job, nothing asks for it.
-__getattr__ = later(__name__, {"of_group": ("rankwise.groups.stats", "of_group")})

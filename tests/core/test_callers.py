@@ -16,10 +16,11 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics import tracebacks as callers
-from rankwise.basics.recorder import PythonRecorder, make_recorder
+from rankwise.basics.recorder import make_recorder
 from rankwise.basics.recording import FlightRecorder
 from rankwise.groups.world import World, use
 from rankwise_local import local_world, register_local
+from rankwise_watch.noting import PythonRecorder
 from rankwise_watch.recorder import site
 
 PATIENCE_S = 10.0

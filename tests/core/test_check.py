@@ -18,7 +18,7 @@ import rankwise as dist
 from rankwise.basics import arrays
 from rankwise.basics.messages import MAX_TAG
 from rankwise.calls import check
-from rankwise.calls.sparse_input import sparse_elements
+from rankwise.calls.check import sparse_elements
 from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import current
 

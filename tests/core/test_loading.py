@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,19 @@ def test_a_program_without_collection_stays_so() -> None:
     with loading():
         pass
     assert not gc.isenabled()
+
+
+def test_an_interrupt_while_a_name_is_loaded_shows_the_line_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pythons: dict[str, Any] = {"__name__": "importlib"}
+    exec("def interrupted(name):\n    raise KeyboardInterrupt", pythons)
+    monkeypatch.delitem(vars(dist), "barrier", raising=False)
+    monkeypatch.setattr("rankwise.basics.loading.import_module", pythons["interrupted"])
+    with pytest.raises(KeyboardInterrupt) as error:
+        dist.barrier()
+    monkeypatch.undo()
+    shown = [frame.name for frame in traceback.extract_tb(error.tb)]
+    assert shown[0] == "test_an_interrupt_while_a_name_is_loaded_shows_the_line_that_asked_for_it"
+    assert "interrupted" not in shown
 
 
 @pytest.fixture

@@ -12,7 +12,9 @@ import pytest
 from tests.threads import run_local
 
 import rankwise as dist
+from rankwise.basics.recorder import SilentRecorder
 from rankwise.groups import observers
+from rankwise.groups.world import current
 from rankwise_local import local_world
 
 
@@ -47,6 +49,34 @@ def test_groups_begin_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     observed_by(monkeypatch)
     assert run_local(3, total) == [3.0, 3.0, 3.0]
     assert observers.names() == []
+
+
+def numbered() -> list[str]:
+    array = np.ones(2)
+    works = [dist.all_reduce(array, async_op=True) for _ in range(2)]
+    works += [dist.irecv(array, 1 - dist.get_rank()), dist.isend(array, 1 - dist.get_rank())]
+    for work in works:
+        work.wait()
+    dist.monitored_barrier()  # the other rank has waited, too
+    recorder, group = current().recorder, dist.group.WORLD
+    assert isinstance(recorder, SilentRecorder)
+    assert [recorder.entries(), recorder.trails(), list(group.trail.totals())] == [[], [], []]
+    assert group.trail.marks() == (None, None, None, None)
+    group.abort("at last")
+    assert "GroupAbortedError" in group.trail.failure
+    with pytest.raises(dist.GroupAbortedError):
+        dist.barrier()
+    return [repr(work) for work in works]
+
+
+def test_where_nobody_reads_what_is_noted_works_have_their_numbers_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    observed_by(monkeypatch)
+    monkeypatch.setattr("rankwise.basics.native.module", lambda: None)
+    told = run_local(2, numbered)[0]
+    named = ("all_reduce, number 0 ", "all_reduce, number 1 ", "irecv, number 0,", "isend, number 1,")
+    assert all(name in text for name, text in zip(named, told, strict=True)), told
 
 
 @pytest.mark.parametrize("value", ["no_module_of_this_name", "sys:no_such_name"])

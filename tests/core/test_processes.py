@@ -10,9 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.processes import idle_process
 
-pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not installed")
-
-from rankwise.basics import processes
+from rankwise_network import processes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="descriptors of processes need Linux")
 

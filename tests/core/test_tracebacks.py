@@ -15,7 +15,7 @@ from tests.threads import run_local, soon
 import rankwise as dist
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import BoundWork, FutureWork
-from rankwise.calls.combined import CombinedWork
+from rankwise.calls.calling import CombinedWork
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError, GroupAbortedError, PeerDiedError
 
 #: What cannot fail, or only tells the level of what is shown.

@@ -11,8 +11,8 @@ import rankwise as dist
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.ending import WorkFuture
 from rankwise.basics.work import COMPLETED, BoundWork, FutureWork
+from rankwise.calls.calling import CombinedWork
 from rankwise.calls.coalesced import all_reduce_coalesced
-from rankwise.calls.combined import CombinedWork
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import DistBackendError, DistTimeoutError
 

@@ -25,7 +25,7 @@ from rankwise_local import local_world
 
 PATIENCE_S = 60.0
 
-FUNCTIONS = {name: getattr(dist, name) for name in dist.__all__ if inspect.isroutine(getattr(dist, name))}
+FUNCTIONS = {name: getattr(dist, name) for name in (*dist.__all__, "stats") if inspect.isroutine(getattr(dist, name))}
 METHODS = {
     f"Store.{name}": value for name, value in vars(dist.Store).items() if inspect.isroutine(value) and name[0] != "_"
 }
@@ -178,7 +178,7 @@ def test_what_an_example_shows_wrongly_is_found():
 def test_dir_shows_as_many_public_names_as_a_person_can_hold():
     brought = {"FileStore", "TCPStore", "elastic", "secret", "spawn"}
     brought |= {"as_completed", "functional", "grid", "sendrecv", "share", "wait_all", "wait_any", "wait_some", "world"}
-    brought |= {"channel", "pool", "prepare", "split", "fence", "shared_empty", "shared_from", "shared_zeros"}
+    brought |= {"channel", "pool", "prepare", "split", "stats", "fence", "shared_empty", "shared_from", "shared_zeros"}
     faces = {"backends", "errors", "kits", "launching", "observing", "stores"}
     shown = dir(dist)
     assert len(shown) == len(set(shown)) <= 90

@@ -47,7 +47,7 @@ def test_a_run_names_what_was_run_and_when(cell):
 
 
 def test_what_it_says_of_interpreters_is_what_they_are_told():
-    source = (ROOT / "core/rankwise/basics/interpreter.py").read_text()
+    source = (ROOT / "core/rankwise/basics/systems.py").read_text()
     for advice in ("PYTHON_GIL=1", "python -X gil=1", "WSGIApplicationGroup %{GLOBAL}", "rankwise.spawn"):
         assert advice in source
         assert f"`{advice}`" in PAGE

@@ -49,7 +49,7 @@ def scan(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadline) -> 
         ),
         Edit(
             "core/rankwise/collective/call.py",
-            '    "scan": Operation(same_shape, _derive(derived.scan, "array", "reduce_op"), reduces=True),\n',
+            '    "scan": Operation(same_shape, _derive("scan", "array", "reduce_op"), reduces=True),\n',
             "OPERATIONS: dict[str, Operation] = {\n",
         ),
         Edit(

@@ -61,6 +61,7 @@ def test_its_functions_say_what_brings_the_rest(alone):
             lambda: dist.TCPStore("127.0.0.1"),
             lambda: dist.secret.new(),
             lambda: dist.get_node_local_rank(),
+            lambda: dist.stats(),
             lambda: next(dist.rendezvous("env://")),
             lambda: dist.as_store(Table()),
             lambda: next(dist.rendezvous("file:///tmp/store", rank=0, world_size=1)),
@@ -74,7 +75,7 @@ def test_its_functions_say_what_brings_the_rest(alone):
     )
     brought_by = [
         *("rankwise-launch", "rankwise-stores", "rankwise-stores", "rankwise-network", "rankwise-network"),
-        *("rankwise-stores", "rankwise-stores", "rankwise-stores"),
+        *("rankwise-watch", "rankwise-stores", "rankwise-stores", "rankwise-stores"),
     ]
     wanted = [f"{name} is not installed: pip install {name} / pip install {name}" for name in brought_by]
     assert said.splitlines() == wanted

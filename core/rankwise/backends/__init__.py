@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.backends.apart import ApartWork
 from rankwise.backends.capability import (
     COLLECTIVES,
     POINT_TO_POINT,
@@ -73,11 +72,9 @@ if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
-    from rankwise.backends.descriptions import describe_dtype, described_dtype
     from rankwise.backends.hookspecs import hookimpl
-    from rankwise.backends.landing import Landing
-    from rankwise.backends.mailbox import Mailbox
-    from rankwise.basics import processes
+    from rankwise.backends.landing import ApartWork, Landing
+    from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
     from rankwise.basics.debug import debug_log
     from rankwise.basics.ending import Ending, WorkFuture, ring
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
@@ -96,49 +93,30 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
-    "describe_dtype": ("rankwise.backends.descriptions", "describe_dtype"),
-    "described_dtype": ("rankwise.backends.descriptions", "described_dtype"),
-    "hookimpl": ("rankwise.backends.hookspecs", "hookimpl"),
-    "Landing": ("rankwise.backends.landing", "Landing"),
-    "Mailbox": ("rankwise.backends.mailbox", "Mailbox"),
-    "debug_log": ("rankwise.basics.debug", "debug_log"),
-    "Ending": ("rankwise.basics.ending", "Ending"),
-    "WorkFuture": ("rankwise.basics.ending", "WorkFuture"),
-    "ring": ("rankwise.basics.ending", "ring"),
-    "aborted_by": ("rankwise.basics.interrupts", "aborted_by"),
-    "heed": ("rankwise.basics.interrupts", "heed"),
-    "only_waited": ("rankwise.basics.interrupts", "only_waited"),
-    "start_thread": ("rankwise.basics.interrupts", "start_thread"),
-    "Reordered": ("rankwise.basics.memory_order", "Reordered"),
-    "reordered": ("rankwise.basics.memory_order", "reordered"),
-    "pack_error": ("rankwise.basics.messages", "pack_error"),
-    "unpack_error": ("rankwise.basics.messages", "unpack_error"),
-    "compiled_parts": ("rankwise.basics.native", ""),
-    "last_words": ("rankwise.basics.process_end", "last_words"),
-    "process_ending": ("rankwise.basics.process_end", "process_ending"),
-    "COMMON": ("rankwise.basics.shared", "COMMON"),
-    "unasked_works": ("rankwise.basics.unasked", ""),
-    "IN_PLACE": ("rankwise.basics.shared", "IN_PLACE"),
-    "Blocks": ("rankwise.basics.shared", "Blocks"),
-    "PLACES": ("rankwise.basics.shared", "PLACES"),
-    "shared_blocks": ("rankwise.basics.shared", "shared_blocks"),
-    "note_shared": ("rankwise.basics.shared", "note_shared"),
-    "shared_word": ("rankwise.basics.shared", "shared_word"),
-    "processes": ("rankwise.basics.processes", ""),
-    "blake2b": ("rankwise.basics.systems", "blake2b"),
-    "anew": ("rankwise.basics.tracebacks", "anew"),
-    "decode": ("rankwise.codec", "decode"),
-    "encode": ("rankwise.codec", "encode"),
-    "AlgorithmChoice": ("rankwise.collective.algorithms.table", "AlgorithmChoice"),
-    "derived_algorithm": ("rankwise.collective.algorithms.table", "derived_algorithm"),
-    "fitting_algorithm": ("rankwise.collective.algorithms.table", "fitting_algorithm"),
-    "derived_collectives": ("rankwise.collective.derived", ""),
-    "PointToPoint": ("rankwise.collective.executor", "PointToPoint"),
-    "IssueOrder": ("rankwise.collective.issue_order", "IssueOrder"),
-    "PrefixStore": ("rankwise.store", "PrefixStore"),
-    "Store": ("rankwise.store", "Store"),
-    "exchange": ("rankwise.store.patience", "exchange"),
-    "patiently": ("rankwise.store.patience", "patiently"),
+    "rankwise.backends.hookspecs": ["hookimpl"],
+    "rankwise.backends.landing": ["ApartWork", "Landing"],
+    "rankwise.backends.mailbox": ["Mailbox", "describe_dtype", "described_dtype"],
+    "rankwise.basics.debug": ["debug_log"],
+    "rankwise.basics.ending": ["Ending", "WorkFuture", "ring"],
+    "rankwise.basics.interrupts": ["aborted_by", "heed", "only_waited", "start_thread"],
+    "rankwise.basics.memory_order": ["Reordered", "reordered"],
+    "rankwise.basics.messages": ["pack_error", "unpack_error"],
+    "rankwise.basics.process_end": ["last_words", "process_ending"],
+    "rankwise.basics.shared": ["COMMON", "IN_PLACE", "Blocks", "PLACES", "shared_blocks", "note_shared", "shared_word"],
+    "rankwise.basics.systems": ["blake2b"],
+    "rankwise.basics.tracebacks": ["anew"],
+    "rankwise.codec": ["decode", "encode"],
+    "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
+    "rankwise.collective.executor": ["PointToPoint"],
+    "rankwise.collective.issue_order": ["IssueOrder"],
+    "rankwise.store": ["PrefixStore", "Store"],
+    "rankwise.store.patience": ["exchange", "patiently"],
+}
+#: And modules.
+_MODULES = {
+    "compiled_parts": "rankwise.basics.native",
+    "derived_collectives": "rankwise.collective.derived",
+    "unasked_works": "rankwise.basics.unasked",
 }
 
 __all__ = [
@@ -275,10 +253,9 @@ __all__ = [
     "last_words",
     "process_ending",
     "ring",
-    "processes",
     "start_thread",
     "unpack_error",
 ]
 
 
-__getattr__ = later(__name__, _LATER)
+__getattr__ = later(__name__, _LATER, _MODULES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
@@ -12,9 +12,10 @@ from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.vocabulary import device_kind
+from rankwise.basics import entry_points
 from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened
-from rankwise.errors import DistError
+from rankwise.errors import BackendUnavailableError, DistError
 
 __all__ = [
     "Backend",
@@ -170,9 +171,7 @@ class BackendConfig:
     def __init__(self, backend: str | None = None) -> None:
         with shortened:
             if backend is None or backend == UNDEFINED:
-                from rankwise.backends.defaults import chosen
-
-                self.device_backend_map = chosen(Backend.default_device_backend_map)
+                self.device_backend_map = _chosen(Backend.default_device_backend_map)
             elif ":" in str(backend):
                 self.device_backend_map = _parse(str(backend))
             else:
@@ -227,9 +226,7 @@ def get_default_backend_for_device(device: str) -> str:
         'nccl'
     """
     with shortened:
-        from rankwise.backends.defaults import default_backends
-
-        usual = default_backends(Backend.default_device_backend_map)
+        usual = _usual_backends(Backend.default_device_backend_map)
         if (kind := device_kind(device, usual)) not in usual:
             raise ValueError(f"there is no default backend for device {device!r} (there is for: {', '.join(usual)})")
         return usual[kind]
@@ -358,3 +355,33 @@ def _parse(text: str) -> dict[str, str]:
             raise ValueError(f"backend {name!r} does not serve device {device!r}; it serves {serves}")
         chosen[device] = spec.name
     return chosen
+
+
+#: Entry points whose names are kinds of devices, and whose values are backends; nothing is imported for them.
+_GROUP = "rankwise.defaults"
+
+
+def _usual_backends(usual: Mapping[str, str]) -> dict[str, str]:
+    """Return the usual backend of each kind of device, and that of others which one installed distribution names."""
+    named: dict[str, list[str]] = {}
+    for device, backend in entry_points.declared(_GROUP):
+        named.setdefault(device, []).append(backend)
+    return {**usual, **{d: names[0] for d, names in named.items() if len(names) == 1 and d not in usual}}
+
+
+def _chosen(usual: Mapping[str, str]) -> dict[str, str]:
+    """Return the default backend of each kind of device, as far as it can run here.
+
+    Raises:
+        BackendUnavailableError: None can.
+    """
+    found = {device: name for device, name in _usual_backends(usual).items() if registry.availability(name)}
+    found = {device: name for device, name in found.items() if device in registry.get(name).capabilities.devices}
+    if found:
+        return found
+    others = [table.backend for table in registry.tables() if table.backend not in usual.values() and table.here()]
+    if len(others) == 1:  # what is all there is must be meant
+        return dict.fromkeys(registry.get(others[0]).capabilities.devices, others[0])
+    reasons = [f"{device}: {registry.availability(name).reason}" for device, name in usual.items()]
+    named = "".join(f"; {name!r} can, if init_process_group names it" for name in others)
+    raise BackendUnavailableError(f"no default backend can run here: {'; '.join(reasons)}{named}")

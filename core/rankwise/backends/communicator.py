@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from rankwise.backends.context import Context
 from rankwise.backends.contract import Contract, Gauges
+from rankwise.backends.discovery import TRUSTED
 from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
-from rankwise.backends.supervision import TRUSTED
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.interrupts import aborted_by, forget_waited, has_only_waited

@@ -11,21 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankwise.backends.capability import Availability, Capabilities
-from rankwise.collective.algorithms.table import AlgorithmChoice
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.context import Context
+    from rankwise.collective.algorithms.table import AlgorithmChoice
     from rankwise.store import Store
 
 __all__ = [
     "API_VERSION",
-    "IN_THREADS",
-    "OLDEST_API_VERSION",
     "Availability",
     "BackendSpec",
     "Check",
     "Explanation",
+    "IN_THREADS",
+    "OLDEST_API_VERSION",
     "Runtime",
 ]
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rankwise.basics import entry_points
+from rankwise.basics.deadline import Deadline
 from rankwise.basics.entry_points import Point, one_line
 from rankwise.basics.interrupts import is_surely_a_handlers
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "PluginFault",
+    "Supervision",
+    "TRUSTED",
     "all_points",
     "described",
     "names_seen",
@@ -80,11 +84,7 @@ class PluginFault(Exception):
 
 
 def run_plugin(what: str, function: Callable[[], _T]) -> _T:
-    """Call what a plugin brings.
-
-    Args:
-        what: What is called, as the beginning of the sentence that tells of a failure.
-        function: The call.
+    """Call what a plugin brings; `what` begins the sentence that tells of a failure.
 
     Raises:
         PluginFault: It has raised anything but `KeyboardInterrupt`.
@@ -110,3 +110,70 @@ def described(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it would end the process (SystemExit: {one_line(text)})"
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+# Without waiting longer than the program allows
+#
+# A backend that attends to its deadlines itself is called by the thread that needs it. What any other brings is called
+# by another thread, which is left behind if it does not return in time.
+
+
+def _forget(made: object) -> None:
+    """Do nothing with what has come too late."""
+
+
+class Supervision(NamedTuple):
+    """Calls the functions of one backend.
+
+    Attributes:
+        attends: Whether it ends all of them in time by itself.
+        whose: Names the backend and what brings it, for messages.
+    """
+
+    attends: bool
+    whose: Callable[[], str]
+
+    def call(
+        self,
+        function: str,
+        call: Callable[[], _T],
+        deadline: Deadline,
+        what: str = "",
+        look: Callable[[], object] | None = None,
+        undo: Callable[[_T], object] = _forget,
+    ) -> _T:
+        """Return what a function returns, which messages call `function`, and whose call belongs to `what`.
+
+        `look` raises if it is of no use to wait any more, and `undo` gives back what comes when nobody waits for it.
+
+        Raises:
+            DistTimeoutError: It has not returned in time.
+        """
+        if self.attends:
+            return call()
+        from rankwise.basics.attending import attended  # which our own backends do without
+
+        made: list[_T] = []
+        left: list[bool] = []
+
+        def give_back() -> None:
+            with contextlib.suppress(Exception):  # nobody would hear of it, or the other thread has been faster
+                undo(made.pop())
+
+        def step() -> _T:
+            result = call()
+            made.append(result)
+            if left:
+                give_back()
+            return result
+
+        try:
+            return attended(step, look, deadline, what or f"`{function}`", lambda: f"`{function}` of {self.whose()},")
+        except BaseException:
+            left.append(True)
+            give_back()
+            raise
+
+
+#: Of what is no plugin's.
+TRUSTED = Supervision(True, str)

@@ -1,15 +1,31 @@
-"""Messages into arrays of a device by way of the host, on a backend whose own messages are of the host."""
+"""Works whose end is another thread's doing: of messages, and of those that come to a device by way of the host."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
-from rankwise.backends.apart import ApartWork
 from rankwise.basics.arrays import Array
 from rankwise.basics.devices import kind_of, on_device_of, to_device, to_host
-from rankwise.basics.work import Work
+from rankwise.basics.interrupts import start_thread
+from rankwise.basics.work import FutureWork, Work
 
-__all__ = ["Landing"]
+__all__ = ["ApartWork", "Landing"]
+
+
+class ApartWork(FutureWork):
+    """A work that is ended by the thread that moves messages, and perhaps by another rank's.
+
+    That thread must not be kept by a callback, which may wait for messages that only it would bring: each callback runs
+    on a thread of its own.
+    """
+
+    def add_done_callback(self, callback: Callable[[Work], object]) -> None:
+        """Call `callback(work)` once the work has ended."""
+        if self.is_completed():
+            super().add_done_callback(callback)
+        else:
+            super().add_done_callback(lambda work: _begin(callback, work))
 
 
 class Landing(ApartWork):
@@ -43,3 +59,7 @@ class Landing(ApartWork):
         else:
             self.nbytes = inner.nbytes
             self.succeed(source=inner.source_rank())
+
+
+def _begin(callback: Callable[[Work], object], work: Work) -> None:
+    start_thread(threading.Thread(target=callback, args=(work,), name="rankwise callback", daemon=True))

@@ -6,23 +6,26 @@ A backend whose transport delivers whole messages hands each to `deliver`, and i
 from __future__ import annotations
 
 import threading
+from ast import literal_eval
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
-from rankwise.backends.apart import ApartWork
+from rankwise.backends.landing import ApartWork
 from rankwise.basics.arrays import RAW, Array, as_bytes, dtype_mark, dtype_marked, dtype_text, known_dtype
 from rankwise.basics.messages import Status, too_long, wrong_dtype
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import Work
 from rankwise.errors import DistError
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "describe_dtype", "described_dtype"]
 
 Payload = bytes | bytearray | memoryview
 #: A message's dtype, or what came of it by `dtype_mark`.
@@ -264,3 +267,41 @@ def _text(dtype: Dtype | None) -> str:
     if isinstance(dtype, int):
         return known_dtype(dtype) or f"another dtype (mark {dtype:#x})"
     return "unknown" if dtype is None else dtype_text(dtype)
+
+
+#: How long a description may be; a longer one is left out, and errors name the mark.
+_MOST_NBYTES = 60_000
+
+
+# The dtype of a message on its way: a mark of 32 bits, and for dtypes that not every rank knows a description
+#
+# A backend that declares `message_dtypes` sends what `describe_dtype` returns, and gives what `described_dtype` makes
+# of it to `Mailbox.deliver`: then an error names both dtypes, structured ones included.
+
+
+@lru_cache(maxsize=256)
+def describe_dtype(dtype: np.dtype[Any]) -> tuple[int, bytes]:
+    """Return a dtype's mark, and a description if not every rank knows the dtype by its mark.
+
+    Examples:
+        >>> describe_dtype(np.dtype("f4"))[1]
+        b''
+    """
+    mark = dtype_mark(dtype)
+    if known_dtype(mark):
+        return mark, b""
+    try:
+        described = repr(dtype_to_descr(dtype)).encode()
+    except ValueError:  # fields that overlap have none
+        described = b""
+    return mark, described if len(described) <= _MOST_NBYTES else b""
+
+
+@lru_cache(maxsize=256)
+def described_dtype(mark: int, described: bytes) -> np.dtype[Any] | int:
+    """Return the dtype that has been described; the mark itself if that says all, or the description too little."""
+    with suppress(ValueError, SyntaxError, TypeError):
+        dtype = descr_to_dtype(literal_eval(described.decode())) if described else None
+        if dtype is not None and dtype_mark(dtype) == mark:
+            return dtype
+    return mark

@@ -19,19 +19,18 @@ from rankwise.backends.capability import Availability, Capabilities
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import BackendSpec, Runtime
-from rankwise.backends.discovery import PluginFault, run_plugin
+from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
-from rankwise.backends.supervision import Supervision
 from rankwise.backends.vocabulary import DECLARED_DEVICES
 from rankwise.basics import entry_points
+from rankwise.basics.arguments import with_article
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.entry_points import Point, load, same
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import __version__, series
-from rankwise.basics.words import with_article
 from rankwise.errors import BackendNotFoundError, DistError, PluginError
 
 __all__ = ["KNOWN", "Registry", "registry"]

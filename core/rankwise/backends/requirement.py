@@ -35,15 +35,7 @@ def require(
     reduce_op: ReduceOp | None,
     others: Callable[[], Others],
 ) -> None:
-    """Raise unless `table` supports the call.
-
-    Args:
-        table: The backend that the group uses for this device.
-        op: The operation.
-        device: Where the array lies.
-        dtype: Its dtype, or None for an operation without an array.
-        reduce_op: The reduce op, or None for an operation without one.
-        others: Gives the other backends, to name those that could.
+    """Raise unless the table of the group's backend for a device supports the call; `others` may, and are named.
 
     Raises:
         TypeError: The dtype holds Python objects.

@@ -14,21 +14,16 @@ from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, Backe
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
-from rankwise.basics.arguments import is_integer
+from rankwise.basics.arguments import is_integer, with_article
 from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series
-from rankwise.basics.words import with_article
 from rankwise.errors import PluginError
 
 __all__ = ["checked", "checked_availability", "checked_runtime", "of_kind", "text_of"]
 
 
 def checked(name: str, spec: Any) -> BackendSpec:
-    """Return a declaration that has nothing wrong with it.
-
-    Args:
-        name: The name under which it is installed or registered.
-        spec: What has been declared.
+    """Return a declaration that has nothing wrong with it, installed or registered under a name.
 
     Raises:
         PluginFault: Something is wrong; the message names the field.

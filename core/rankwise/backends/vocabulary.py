@@ -148,10 +148,7 @@ REDUCTIONS: Mapping[str, frozenset[str]] = _Reductions()
 def nearest(word: str, known: Iterable[str], besides: Iterable[str] = ()) -> str:
     """Return the end of a sentence that names the nearest of the known words, or lists them all if none is near.
 
-    Args:
-        word: What is not known.
-        known: The words.
-        besides: More words, too many to be listed.
+    The words in `besides` are too many to be listed.
     """
     import difflib  # which nobody needs who makes no mistake
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown", "whole_number"]
+__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown", "whole_number", "with_article"]
 
 
 def is_flag(value: Any) -> bool:
@@ -135,11 +135,9 @@ _NAMED = re.compile(r"(\w+)(\.\w+)?( on rank \d+)?: ")
 
 
 def name_argument(error: BaseException, frame: FrameType) -> None:
-    """Have the error of a public call say which of its arguments is wrong, or at least which call it is about.
+    """Have the error of a public call, by its frame, say which argument is wrong, or at least which call it is about.
 
-    Args:
-        error: What the call is about to raise; only a `TypeError` or `ValueError` of Python's own is changed.
-        frame: The call's.
+    Only a `TypeError` or `ValueError` of Python's own is changed.
     """
     if type(error) not in (TypeError, ValueError) or frame.f_code.co_name.startswith("_"):
         return
@@ -186,3 +184,8 @@ def shown(value: Any) -> str:
     if shape is not None and not isinstance(value, np.generic):
         return f"an array of shape {tuple(shape)}"
     return f"{value!r:.100}"
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with "a" or "an" before it."""
+    return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"

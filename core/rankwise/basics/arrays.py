@@ -14,9 +14,9 @@ from zlib import crc32
 
 import numpy as np
 
+from rankwise.basics.arguments import with_article
 from rankwise.basics.devices import kind_of, kind_of_type, not_brought, on_device_of, raw
 from rankwise.basics.tracebacks import shorten
-from rankwise.basics.words import with_article
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # a type checker has it, whether or not it is installed

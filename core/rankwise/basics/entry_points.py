@@ -64,9 +64,7 @@ class Point(NamedTuple):
 def installed(group: str, name: str = "") -> list[Point]:
     """Return the entry points of a group, afresh each time: a plugin may be installed while the process runs.
 
-    Args:
-        group: The group.
-        name: Leave out distributions that have nothing of this name.
+    With `name`, distributions are left out that have nothing of this name.
     """
     from importlib import metadata
 

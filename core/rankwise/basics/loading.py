@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+from rankwise.basics.tracebacks import shorten
 
 __all__ = ["later", "loading"]
 
@@ -25,22 +27,27 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
-def later(package: str, places: Mapping[str, tuple[str, str]]) -> Callable[[str], Any]:
+def later(
+    package: str, places: Mapping[str, Sequence[str]], modules: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package that loads names when they are first asked for, as few need all of them.
 
-    Args:
-        package: Its `__name__`.
-        places: For each name the module that has it, and what it is called there; "" is the module itself.
+    `places` are the names that each module has, `modules` what modules themselves are called.
     """
+    module_of = {name: module for module, names in places.items() for name in names}
 
     def find(name: str) -> Any:
-        if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, attribute = places[name]
-        with loading():
-            found: Any = import_module(module)
-        if attribute:
-            found = getattr(found, attribute)
+        try:
+            with loading():
+                if modules and name in modules:
+                    found: Any = import_module(modules[name])
+                elif name in module_of:
+                    found = getattr(import_module(module_of[name]), name)
+                else:
+                    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        except KeyboardInterrupt as error:
+            shorten(error)  # in which module it came is of no interest
+            raise
         setattr(sys.modules[package], name, found)
         return found
 

@@ -45,9 +45,7 @@ class Reordered(NamedTuple):
 def reordered(array: Array, flat: bool = False) -> Reordered | None:
     """Return a NumPy array as its memory, if it is dense, of another order than C's, and large.
 
-    Args:
-        array: The array.
-        flat: The ranks compare the number of elements, not the shape.
+    `flat`: the ranks compare the number of elements, not the shape.
     """
     if array.nbytes < LEAST_NBYTES or array.flags.c_contiguous:
         return None

@@ -1,7 +1,7 @@
 """The flight recorder's hot half: what each public call notes on its way, a few hundred nanoseconds in all.
 
-Reading what was noted, writing it to files and judging it are the business of `rankwise_watch`. The protocols say what
-a recorder is; `rankwise.basics.recorder` has the one in Python, and `rankwise-native` the compiled one.
+Keeping what was noted, writing it to files and judging it are the business of `rankwise_watch`. The protocols say what
+a recorder is; `rankwise_watch.noting` has the one in Python, and `rankwise-native` the compiled one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""What Linux has and other systems may lack, in a form that serves on all of them, and what its refusals mean."""
+"""What Linux and the interpreter have and others may lack, in a form that serves on all, and what refusals mean."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ __all__ = [
     "cause",
     "descriptor_limit",
     "keep_standard",
+    "require_ours",
     "shortage",
     "signals",
 ]
@@ -122,3 +125,35 @@ def _file_limit() -> str:
     import resource
 
     return f"its limit is {resource.getrlimit(resource.RLIMIT_FSIZE)[0]} bytes; raise it with `ulimit -f`"
+
+
+# The interpreter that rankwise can be loaded into: the main one of its process, with Python's global lock
+
+_OTHER = (
+    "rankwise cannot be loaded into a sub-interpreter, as NumPy cannot. Start ranks as processes (`rankwise run`, "
+    "`rankwise.spawn`) or as threads of the main interpreter (`rankwise_local.local_world`); for mod_wsgi set "
+    "`WSGIApplicationGroup %{GLOBAL}`"
+)
+_UNLOCKED = (
+    "rankwise needs Python's global lock (GIL), which is off in this free-threaded Python. Turn it on: "
+    "set PYTHON_GIL=1, or start `python -X gil=1`"
+)
+
+
+def require_ours() -> None:
+    """Refuse an interpreter that rankwise cannot be loaded into, and say what to do."""
+    if _is_other():
+        raise ImportError(_OTHER)
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ImportError(_UNLOCKED)
+
+
+def _is_other() -> bool:
+    """Return whether this is not the main interpreter of its process, as far as this Python tells."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # since 3.13, and before
+        try:
+            interpreters = import_module(name)
+        except ImportError:
+            continue
+        return bool(interpreters.get_current() != interpreters.get_main())
+    return False

@@ -40,11 +40,9 @@ libraries = {"mpi4py", "msgpack", "numpy", "pluggy", "zmq", *sys.stdlib_module_n
 
 
 def shorten(error: BaseException) -> None:
-    """Cut off an error's traceback below the function that has caught it, if the error is about the call itself.
+    """Cut off a caught error's traceback below the function that raises it again, if it is about the call itself.
 
-    Args:
-        error: What has been caught, and is about to be raised again by a `raise` without anything. If an argument is
-            wrong, it says which.
+    If an argument is wrong, the error says which.
     """
     trace = error.__traceback__
     if trace is not None and not (trace.tb_next and has_foreign(trace.tb_next)):

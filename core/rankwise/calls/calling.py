@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -12,13 +14,12 @@ from rankwise.basics.arrays import Array, as_array, assign, device_of
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.interrupts import forget_waited, has_only_waited, is_interrupt
 from rankwise.basics.recording import Ticket, title
-from rankwise.basics.tracebacks import shorten
-from rankwise.basics.work import COMPLETED, BoundWork, Work
-from rankwise.calls.combined import CombinedWork
+from rankwise.basics.tracebacks import shorten, shortened
+from rankwise.basics.work import COMPLETED, BoundWork, FutureWork, Work
 from rankwise.collective.issue_order import IssuedWork
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["bounded", "broken", "failed", "finish", "issued", "put_back", "require_uneven", "terms"]
+__all__ = ["CombinedWork", "bounded", "broken", "failed", "finish", "issued", "put_back", "require_uneven", "terms"]
 
 
 def terms(
@@ -26,12 +27,7 @@ def terms(
 ) -> tuple[float, bool]:
     """Begin a collective: return its time-out in seconds, and whether its call returns before it has ended.
 
-    Args:
-        group: The group.
-        device: The array, or the kind of device if there is none.
-        op: The operation.
-        async_op: Whether the caller asks for a work.
-        timeout: The time-out that the caller has given.
+    `device` is the array, or the kind of device if there is none.
     """
     if timeout is None and not async_op and not group.collected:  # almost always, and each call pays for it
         group.trail.begin(op, device)
@@ -46,12 +42,7 @@ def terms(
 def issued(group: ProcessGroup, name: str, result: Any, timeout: Timeout | None, *args: Any) -> Work | None:
     """Issue a plain asynchronous call, by what is kept of its kind; None if it takes the general path.
 
-    Args:
-        group: The group.
-        name: The shortcut of the call.
-        result: The caller's own buffers, which the operation fills.
-        timeout: The time-out that the caller has given.
-        args: What the shortcut takes besides.
+    `name` is the shortcut of the call, `result` are the caller's buffers, and `args` what the shortcut takes besides.
     """
     features, device = group.granted, "cpu"
     if group.collected or ("async", device) not in features or not (timeout is None or ("timeout", device) in features):
@@ -80,12 +71,7 @@ def bounded(group: ProcessGroup, device: str | Array, op: str, timeout: Timeout 
 def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool, filled: Any = None) -> Work | None:
     """End a public call: return the work if the caller asked for it, else wait.
 
-    Args:
-        group: The group.
-        work: What the communicator returned.
-        result: The caller's own buffers, which the operation fills.
-        async_op: Whether the caller asked for the work.
-        filled: The array, or list of arrays, that it fills for these.
+    `result` are the caller's own buffers, `filled` the arrays that the operation fills for these.
     """
     if filled is not result:
         work = put_back(work, result, filled)
@@ -107,10 +93,7 @@ def finish(group: ProcessGroup, work: Work, result: Any, async_op: bool, filled:
 def put_back(work: Work, result: Any, filled: Any) -> Work:
     """Return a work that ends when what an operation fills lies where the caller wants it.
 
-    Args:
-        work: The operation.
-        result: The caller's own buffers, or buffer.
-        filled: What it fills: these as arrays, and copies of those whose elements do not lie in order.
+    It fills the caller's buffers as arrays, and copies of those whose elements do not lie in order.
     """
     if filled is None:
         return work
@@ -131,12 +114,7 @@ def put_back(work: Work, result: Any, filled: Any) -> Work:
 
 
 def failed(group: ProcessGroup | None, error: BaseException) -> None:
-    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun.
-
-    Args:
-        group: The group, if the call has come as far as knowing it.
-        error: What the public call is about to raise again.
-    """
+    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun."""
     if group is not None:
         group.trail.broken(error)  # what has begun last on this thread; nothing if that has ended
         forget_waited(error)  # the others are in the same call
@@ -146,11 +124,8 @@ def failed(group: ProcessGroup | None, error: BaseException) -> None:
 def broken(group: ProcessGroup | None, error: BaseException) -> None:
     """End a public call that raises: give its group up after an interrupt, and shorten the error's traceback.
 
-    Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`.
-
-    Args:
-        group: The group, if the call has come as far as knowing it; None where nothing can have begun.
-        error: What the public call is about to raise again.
+    Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`. There is no
+    group where nothing can have begun.
     """
     if group is not None and is_interrupt(error) and not has_only_waited(error):
         trace = error.__traceback__
@@ -177,3 +152,81 @@ def require_uneven(group: ProcessGroup, op: str, *lists: list[Array] | None) -> 
     for parts in lists:
         if parts and [part.size for part in parts].count(parts[0].size) != len(parts):
             group.require_feature("uneven", device_of(parts[0]), op)
+
+
+class CombinedWork(FutureWork):
+    """A work that ends when all of its parts have, or one has failed. Waiting for it waits for them.
+
+    Args:
+        parts: The works.
+        result: What `result()` returns.
+        after: What is to be done once all have ended well; called once.
+    """
+
+    def __init__(self, parts: Sequence[Work], result: Any = None, after: Callable[[], object] | None = None) -> None:
+        super().__init__()
+        self._parts, self._value, self._after = parts, result, after
+        self._lock = threading.RLock()  # some backends call back when they are asked for an end
+        self._is_over = False
+        for part in parts:
+            part.add_done_callback(self._look)
+        if not parts:
+            self._look()
+
+    def wait(self, timeout: Timeout | None = None) -> bool:
+        """Wait for the parts, each in its own way; see `Work.wait`."""
+        with shortened:
+            deadline = None if timeout is None else Deadline(seconds(timeout))
+            for part in self._parts:
+                try:
+                    part.wait(None if deadline is None else deadline.remaining())
+                except Exception as error:  # this work tells it in its own way
+                    if is_interrupt(error) or not (part.is_completed() or deadline):
+                        raise
+                    if not part.is_completed():
+                        break
+            self._look()
+            return super().wait(None if deadline is None else deadline.remaining())
+
+    def is_completed(self) -> bool:
+        """Tell whether the parts have ended; some know that only when they are asked."""
+        if not self._is_over and all(part.is_completed() for part in self._parts):
+            self._look()
+        return super().is_completed()
+
+    def source_rank(self) -> int:
+        """Return the group rank that sent the message, if this is one."""
+        (part,) = self._parts
+        return part.source_rank()
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """How many bytes of its message it has got, if this is one that is received."""
+        return self._parts[0].nbytes if len(self._parts) == 1 else 0
+
+    def cancel(self) -> bool:
+        """Withdraw the message, if this is one that is to be received."""
+        (part,) = self._parts
+        return part.cancel()
+
+    def _look(self, _: Work | None = None) -> None:
+        """End if the parts have, on the thread that sees it first."""
+        with self._lock:
+            errors = [error for part in self._parts if (error := part.exception()) is not None]
+            if self._is_over or not (errors or all(part.is_completed() for part in self._parts)):
+                return
+            self._is_over = True
+        if errors:
+            self.fail(errors[0])
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        after, self._after = self._after, None
+        try:
+            if after is not None:
+                after()
+        except Exception as error:  # raised where it is waited for
+            self.fail(error)
+        else:
+            self.succeed(self._value)

@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import accumulate, pairwise
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arguments import is_integer, require, shown
+from rankwise.basics.arguments import is_integer, shown
 from rankwise.basics.arrays import (
     Array,
+    Coordinates,
     as_array,
     as_copy,
     device_of,
+    is_registered,
     is_sparse,
     tell_of_write,
 )
 from rankwise.basics.devices import kind_of
+from rankwise.basics.memory_order import Reordered, reordered
 from rankwise.basics.messages import MAX_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
 
-if TYPE_CHECKING:
-    from rankwise.basics.memory_order import Reordered
-
 __all__ = [
-    "alike_list",
     "any_reduce_op",
     "apart",
     "array_list",
     "aside",
     "by_memory",
-    "chosen",
     "equal_parts",
     "input_array",
     "output_array",
     "parts_aside",
-    "place",
     "reduce_op",
     "reducible_array",
     "root_list",
     "same_kind",
     "same_size",
     "span",
+    "sparse_elements",
     "split_parts",
     "tag",
     "touch",
@@ -61,14 +59,8 @@ def output_array(group: ProcessGroup, op: str, name: str, value: Any, *, in_orde
     """Return `value` as a C-contiguous array that can be written to.
 
     In the place of a NumPy array whose elements do not lie in order it is a copy, from which `calling.put_back` takes
-    the result; the root of a broadcast can send such an array, so the other ranks can receive into one.
-
-    Args:
-        group: The group.
-        op: The operation.
-        name: The array's name as an argument.
-        value: What the caller has given.
-        in_order: Refuse such an array.
+    the result, unless `in_order` refuses such an array; the root of a broadcast can send one, so the other ranks can
+    receive into one.
     """
     if type(value) is np.ndarray and value.flags.carray:  # almost always: one look, which each call pays for
         return value
@@ -110,12 +102,27 @@ def input_array(group: ProcessGroup, op: str, name: str, value: Any) -> Array:
 
 
 def by_memory(group: ProcessGroup, value: Any, is_filled: bool = True) -> Reordered | None:
-    """Return an array as its memory, if that lies in another order than C's and collectives may work on it."""
+    """Return an array as its memory, if that lies in another order than C's and collectives may work on it.
+
+    Another rank's array may lie otherwise, so only where the ranks compare their calls. `is_filled`: the array gets the
+    result.
+    """
     if type(value) is np.ndarray and value.flags.c_contiguous:
         return None
-    from rankwise.calls.by_memory import seen_by_memory  # which most programs need not load
-
-    return seen_by_memory(group, value, is_filled)
+    if type(value) is Reordered:
+        return value
+    array = value
+    if type(value) is not np.ndarray:
+        if not is_registered(value):
+            return None
+        try:
+            array = as_array(value)
+        except TypeError:  # which the check of the argument raises again, with its name
+            return None
+    found = reordered(array) if type(array) is np.ndarray and group.compares_calls() else None
+    if found is not None and is_filled:
+        tell_of_write(value)
+    return found
 
 
 def reducible_array(group: ProcessGroup, op: str, name: str, value: Any, *, is_result: bool = True) -> Array:
@@ -155,67 +162,8 @@ def _copies_apart(group: ProcessGroup, op: str, name: str, values: list[Any], ar
             raise ValueError(f"{where(group, op, name)} shares memory with another array of the call")
 
 
-def alike_list(
-    group: ProcessGroup,
-    op: str,
-    name: str,
-    values: Iterable[Any],
-    writable: bool = True,
-    own: tuple[str, Sequence[Array]] | None = None,
-) -> list[Array]:
-    """Return a list of arrays of one dtype and size.
-
-    Args:
-        group: The group.
-        op: The operation.
-        name: The list's name as an argument.
-        values: What the caller has given.
-        writable: Whether the arrays are written to.
-        own: The name of another list of this rank's, and its arrays: there must be one like these for each of them on
-            each rank. None for any number of arrays but none.
-    """
-    check = partial(output_array, in_order=True) if writable else input_array
-    arrays = [check(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
-    if not arrays:
-        raise ValueError(f"{where(group, op, name)} is empty")
-    own_name, others = own or (name, arrays)
-    if own and len(arrays) != group.size() * len(others):
-        raise ValueError(
-            f"{where(group, op, name)} has {len(arrays)} arrays, but must have {group.size()} x {len(others)}: "
-            f"one for each of {own_name} of each of {group.size()} ranks"
-        )
-    same_kind(group, op, others[0], f"{own_name}[0]", arrays, name)
-    for i, array in enumerate(arrays):
-        same_size(group, op, array, f"{name}[{i}]", others[0], f"{own_name}[0]")
-    apart(group, op, name, arrays if writable else ())
-    return arrays
-
-
-def chosen(group: ProcessGroup, op: str, name: str, place: int, arrays: Sequence[Array]) -> Array:
-    """Return the array at a place that the caller has given."""
-    if place >= len(arrays):
-        raise ValueError(f"{where(group, op, f'{name}={place}')}, but the list has {len(arrays)} arrays")
-    return arrays[place]
-
-
-def place(**given: int) -> None:
-    """Raise unless a number that tells one of several arrays can be one; which there are is known where the list is."""
-    require(**given)
-    for name, value in given.items():
-        if value < 0:
-            raise ValueError(f"{name} must not be negative, but is {value}")
-
-
 def apart(group: ProcessGroup, op: str, name: str, written: Sequence[Array], read: Sequence[Array] = ()) -> None:
-    """Raise if an array that is written to shares memory with another one of the call.
-
-    Args:
-        group: The group.
-        op: The operation.
-        name: The name of the written arrays' argument.
-        written: Arrays that are written to, none of which may touch another.
-        read: Arrays that are read while that happens.
-    """
+    """Raise if an array that is written to shares memory with another one of the call; some are only read."""
     overlap = _some_touch if len(written) + len(read) <= _FEW else _some_spans_overlap
     if overlap(written, read):
         raise ValueError(f"{where(group, op, name)} shares memory with another array of the call")
@@ -280,12 +228,7 @@ def equal_parts(group: ProcessGroup, op: str, name: str, array: Array, part: Arr
 def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Sequence[int] | None) -> list[Array]:
     """Cut an array along its first dimension into one part for each rank; the parts share its memory.
 
-    Args:
-        group: The group.
-        op: The operation.
-        name: The array's name as an argument.
-        array: The array.
-        sizes: Length of each part; None for equal parts.
+    `sizes` are the lengths of the parts, None for equal ones.
     """
     size, rows = group.size(), array.shape[0] if array.ndim else 1
     if sizes is None and array.ndim and rows % size == 0:
@@ -301,6 +244,26 @@ def split_parts(group: ProcessGroup, op: str, name: str, array: Array, sizes: Se
     if not array.ndim:
         array = array.reshape(1)
     return [array[a:b] for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def sparse_elements(group: ProcessGroup, op: str, name: str, value: Any, reduction: Any) -> tuple[Array, str]:
+    """Return the elements of a sparse array that can be summed, and what of it must be the same on all ranks.
+
+    One of scipy must have two dimensions, and a format that stores elements one by one.
+    """
+    named = where(group, op, name)
+    if isinstance(reduction, ReduceOp) and reduction.name != "SUM":
+        raise UnsupportedOperationError(
+            f"{named} is a sparse array, which is reduced with SUM alone, not {shown(reduction)}"
+        )
+    if math.prod(value.shape) > np.iinfo(np.int64).max:
+        raise ValueError(f"{named} is a sparse array of shape {value.shape}, which has more places than 64 bits count")
+    if type(value) is Coordinates:
+        return value.data, f" sparse in {value.sparse_dims} of {len(value.shape)} dimensions"
+    if value.format not in ("csr", "csc", "coo") or value.ndim != 2:
+        shape = f"of format {value.format!r} and {value.ndim} dimensions"
+        raise ValueError(f"{named} is a sparse array {shape}; pass one from .tocsr(), .tocsc() or .tocoo(), of two")
+    return value.data, " sparse"
 
 
 def any_reduce_op(group: ProcessGroup, op: str, value: Any) -> ReduceOp:
@@ -363,13 +326,7 @@ def where(group: ProcessGroup, op: str, name: str) -> str:
 
 
 def aside(array: Array, written: Iterable[Array], own: Array | None = None) -> Array:
-    """Return an input, or a copy of it if it shares memory with what is written.
-
-    Args:
-        array: The input.
-        written: The arrays that the call writes to.
-        own: Where the input may lie: the slot that it is to be copied into.
-    """
+    """Return an input, or a copy of it if it shares memory with what is written; it may lie in its `own` slot."""
     if _apart(array, written) or (own is not None and _same(array, own)):
         return array
     return as_copy(array) if any(touch(array, other) for other in written) else array

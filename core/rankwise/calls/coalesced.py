@@ -17,9 +17,8 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed, finish, put_back, terms
+from rankwise.calls.calling import CombinedWork, failed, finish, put_back, terms
 from rankwise.calls.collectives import all_reduce
-from rankwise.calls.combined import CombinedWork
 from rankwise.calls.exchanges import all_gather
 from rankwise.collective.call import Call
 from rankwise.collective.together import packed, shapes_mark, unpack

@@ -144,9 +144,7 @@ def all_reduce(
             return None
         found = None
         if type(tensor) is not np.ndarray and is_sparse(tensor):
-            from rankwise.calls.sparse_input import sparse_elements  # which most programs need not load
-
-            array, remark = sparse_elements(pg, "all_reduce", "tensor", tensor, op)
+            array, remark = check.sparse_elements(pg, "all_reduce", "tensor", tensor, op)
             given: Any = tensor
         else:
             found, remark = check.by_memory(pg, tensor), ""

@@ -33,15 +33,8 @@ def spelled(
 ) -> Work:
     """Return all that a work of compiled code is, which does by itself only what programs do with most works.
 
-    Args:
-        pg: The group.
-        lane: The communicator that carries the message.
-        inner: The backend's work; None for a message that had ended before its call returned.
-        tensor: The caller's array.
-        op: `isend` or `irecv`.
-        peer: The other, as a global rank.
-        ticket: What stands for the message in the recorder.
-        nbytes: How many bytes of a message were there already.
+    `inner` is the backend's work, None for a message that had ended before its call returned; `ticket` stands for the
+    message in the recorder; and `nbytes` of it were there already.
     """
     what = f"isend to rank {peer}" if op == "isend" else f"irecv from rank {peer}"
     if inner is None:

@@ -9,18 +9,19 @@ is said here, each raises what its collective of one array does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 
+from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray, Array
 from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed, finish, terms
-from rankwise.calls.combined import CombinedWork
+from rankwise.calls.calling import CombinedWork, failed, finish, terms
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
@@ -64,14 +65,14 @@ def broadcast_multigpu(
         if (pg := resolve(group, "broadcast_multigpu")) is None:
             return None
         name = "broadcast_multigpu"
-        check.place(src_tensor=src_tensor)
-        arrays = check.alike_list(pg, name, "tensor_list", tensor_list)
+        _place(src_tensor=src_tensor)
+        arrays = _alike_list(pg, name, "tensor_list", tensor_list)
         root = group_rank(pg, "src", src, None)
         # All ranks use their first device: on some backends each device has connections of its own.
         carrier = arrays[0]
         pg.lane(carrier, "broadcast")  # refused before anything is written
         if root == pg.rank():
-            assign(carrier, check.chosen(pg, name, "src_tensor", src_tensor, arrays))
+            assign(carrier, _chosen(pg, name, "src_tensor", src_tensor, arrays))
         call = Call("broadcast", carrier, root=root)
         return _run(pg, call, async_op, tensor_list, lambda: [(array, carrier) for array in arrays])
     except BaseException as error:
@@ -106,7 +107,7 @@ def all_reduce_multigpu(
     try:
         if (pg := resolve(group, "all_reduce_multigpu")) is None:
             return None
-        arrays = check.alike_list(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
+        arrays = _alike_list(pg, "all_reduce_multigpu", "tensor_list", tensor_list)
         call = Call("all_reduce", _reduced(pg, "all_reduce", op, arrays), op.base)
         return _run(pg, call, async_op, tensor_list, lambda: zip(arrays, repeat(_finished(op, call.array))))
     except BaseException as error:
@@ -149,10 +150,10 @@ def reduce_multigpu(
         if (pg := resolve(group, "reduce_multigpu")) is None:
             return None
         name = "reduce_multigpu"
-        check.place(dst_tensor=dst_tensor)
-        arrays = check.alike_list(pg, name, "tensor_list", tensor_list)
+        _place(dst_tensor=dst_tensor)
+        arrays = _alike_list(pg, name, "tensor_list", tensor_list)
         root = group_rank(pg, "dst", dst, None)
-        mine = [check.chosen(pg, name, "dst_tensor", dst_tensor, arrays)] if root == pg.rank() else []
+        mine = [_chosen(pg, name, "dst_tensor", dst_tensor, arrays)] if root == pg.rank() else []
         call = Call("reduce", _reduced(pg, "reduce", op, arrays), op.base, root)
         return _run(pg, call, async_op, tensor_list, lambda: [(array, _finished(op, call.array)) for array in mine])
     except BaseException as error:
@@ -191,9 +192,9 @@ def all_gather_multigpu(
         if (pg := resolve(group, "all_gather_multigpu")) is None:
             return None
         name = "all_gather_multigpu"
-        ins = check.alike_list(pg, name, "input_tensor_list", input_tensor_list, writable=False)
+        ins = _alike_list(pg, name, "input_tensor_list", input_tensor_list, writable=False)
         lists = [
-            check.alike_list(pg, name, f"output_tensor_lists[{i}]", outs, own=("input_tensor_list", ins))
+            _alike_list(pg, name, f"output_tensor_lists[{i}]", outs, own=("input_tensor_list", ins))
             for i, outs in enumerate(output_tensor_lists)
         ]
         check.apart(pg, name, "output_tensor_lists", list(chain(*lists)))
@@ -241,11 +242,9 @@ def reduce_scatter_multigpu(
         if (pg := resolve(group, "reduce_scatter_multigpu")) is None:
             return None
         name = "reduce_scatter_multigpu"
-        outs = check.alike_list(pg, name, "output_tensor_list", output_tensor_list)
+        outs = _alike_list(pg, name, "output_tensor_list", output_tensor_list)
         lists = [
-            check.alike_list(
-                pg, name, f"input_tensor_lists[{i}]", ins, writable=False, own=("output_tensor_list", outs)
-            )
+            _alike_list(pg, name, f"input_tensor_lists[{i}]", ins, writable=False, own=("output_tensor_list", outs))
             for i, ins in enumerate(input_tensor_lists)
         ]
         if len(lists) != len(outs):
@@ -274,6 +273,51 @@ def _run(
             synchronize(out)  # this thread's stream is not the caller's
 
     return finish(pg, CombinedWork([work], after=hand_out), given, async_op)
+
+
+def _alike_list(
+    group: ProcessGroup,
+    op: str,
+    name: str,
+    values: Iterable[Any],
+    writable: bool = True,
+    own: tuple[str, Sequence[Array]] | None = None,
+) -> list[Array]:
+    """Return a list of arrays of one dtype and size, of which there is at least one.
+
+    With `own`, another list of this rank's by its name and arrays, there must be one like these for each of them on
+    each rank.
+    """
+    take = partial(check.output_array, in_order=True) if writable else check.input_array
+    arrays = [take(group, op, f"{name}[{i}]", value) for i, value in enumerate(values)]
+    if not arrays:
+        raise ValueError(f"{check.where(group, op, name)} is empty")
+    own_name, others = own or (name, arrays)
+    if own and len(arrays) != group.size() * len(others):
+        raise ValueError(
+            f"{check.where(group, op, name)} has {len(arrays)} arrays, but must have {group.size()} x {len(others)}: "
+            f"one for each of {own_name} of each of {group.size()} ranks"
+        )
+    check.same_kind(group, op, others[0], f"{own_name}[0]", arrays, name)
+    for i, array in enumerate(arrays):
+        check.same_size(group, op, array, f"{name}[{i}]", others[0], f"{own_name}[0]")
+    check.apart(group, op, name, arrays if writable else ())
+    return arrays
+
+
+def _chosen(group: ProcessGroup, op: str, name: str, place: int, arrays: Sequence[Array]) -> Array:
+    """Return the array at a place that the caller has given."""
+    if place >= len(arrays):
+        raise ValueError(f"{check.where(group, op, f'{name}={place}')}, but the list has {len(arrays)} arrays")
+    return arrays[place]
+
+
+def _place(**given: int) -> None:
+    """Raise unless a number that tells one of several arrays can be one; which there are is known where the list is."""
+    require(**given)
+    for name, value in given.items():
+        if value < 0:
+            raise ValueError(f"{name} must not be negative, but is {value}")
 
 
 def _stacked(arrays: list[Array]) -> Array:

@@ -17,7 +17,6 @@ from rankwise.basics.arrays import Array, dtype_text, is_sparse
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.devices import kind_of
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.collective.fingerprint import Fingerprint
 
@@ -190,10 +189,13 @@ def _numbered(arrays: Sequence[Array] | None) -> tuple[tuple[int, int], ...]:
     return tuple([(peer, array.size) for peer, array in enumerate(arrays or ())])
 
 
-def _derive(run: Callable[..., None], *fields: str) -> Derive:
+def _derive(name: str, *fields: str) -> Derive:
     """Return what runs a function of `derived` on these fields of a call, among them perhaps the ranks' counts."""
 
     def derive(comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+        from rankwise.collective import derived  # which a backend with collectives of its own need not load
+
+        run: Callable[..., None] = getattr(derived, name)
         run(comm, *[counts if field == "counts" else getattr(call, field) for field in fields], deadline)
 
     return derive
@@ -205,13 +207,13 @@ def _compared(comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequen
 
 #: All collectives by name, in the order of the tables.
 OPERATIONS: dict[str, Operation] = {
-    "broadcast": Operation(same_shape, _derive(derived.broadcast, "array", "root"), rooted=True),
-    "all_reduce": Operation(same_shape, _derive(derived.all_reduce, "array", "reduce_op"), reduces=True),
-    "reduce": Operation(same_shape, _derive(derived.reduce, "array", "reduce_op", "root"), reduces=True, rooted=True),
-    "all_gather": Operation(same_parts, _derive(derived.all_gather, "outs", "array")),
-    "gather": Operation(to_root, _derive(derived.gather, "outs", "array", "root", "counts"), rooted=True),
-    "scatter": Operation(from_root, _derive(derived.scatter, "array", "ins", "root", "counts"), rooted=True),
-    "reduce_scatter": Operation(same_parts, _derive(derived.reduce_scatter, "array", "ins", "reduce_op"), reduces=True),
-    "all_to_all": Operation(each_pair, _derive(derived.all_to_all, "outs", "ins")),
+    "broadcast": Operation(same_shape, _derive("broadcast", "array", "root"), rooted=True),
+    "all_reduce": Operation(same_shape, _derive("all_reduce", "array", "reduce_op"), reduces=True),
+    "reduce": Operation(same_shape, _derive("reduce", "array", "reduce_op", "root"), reduces=True, rooted=True),
+    "all_gather": Operation(same_parts, _derive("all_gather", "outs", "array")),
+    "gather": Operation(to_root, _derive("gather", "outs", "array", "root", "counts"), rooted=True),
+    "scatter": Operation(from_root, _derive("scatter", "array", "ins", "root", "counts"), rooted=True),
+    "reduce_scatter": Operation(same_parts, _derive("reduce_scatter", "array", "ins", "reduce_op"), reduces=True),
+    "all_to_all": Operation(each_pair, _derive("all_to_all", "outs", "ins")),
     "barrier": Operation(nothing, _compared),
 }

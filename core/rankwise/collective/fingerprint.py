@@ -18,7 +18,6 @@ import numpy as np
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.messages import FINGERPRINT_TAG
 from rankwise.basics.systems import blake2b
-from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError
 
@@ -116,6 +115,8 @@ def counts(records: Sequence[bytes]) -> tuple[int, ...]:
 
 def exchange(comm: Members, record: bytes, deadline: Deadline) -> list[bytes]:
     """Give all other ranks a record, and return the records of all, which have one length."""
+    from rankwise.collective import derived  # which a backend with comparisons of its own need not load
+
     table = np.empty((comm.size, len(record)), np.uint8)
     table[comm.rank] = np.frombuffer(record, np.uint8)
     derived.all_gather(comm, list(table), table[comm.rank], deadline, tag=FINGERPRINT_TAG)

@@ -166,13 +166,7 @@ def _open(
 
 
 def begin(world: World, plan: Callable[[], Plan], deadline: Deadline) -> ProcessGroup:
-    """Make the first group of a world.
-
-    Args:
-        world: A world without groups.
-        plan: Finds the meeting place, which it notes in the world.
-        deadline: When all must have come.
-    """
+    """Make the first group of a world; `plan` finds the meeting place, which it notes in the world."""
     keep_standard()
     meets, left = False, set((world.home or world).left_marks)
     try:
@@ -323,10 +317,7 @@ def device_index(device_id: Any) -> int | None:
 def leave_world(world: World, why: str = "the groups were destroyed", limit_s: float = float("inf")) -> None:
     """Close all groups, the default group last; whatever fails, the world is left.
 
-    Args:
-        world: The world.
-        why: For what the observers write.
-        limit_s: How long what has been issued may take to complete, at the most.
+    Observers write down why, and what has been issued may take so long to complete at the most.
     """
     observers.stop(world, why)
     errors: list[BaseException] = []
@@ -361,9 +352,7 @@ def _release(world: World) -> None:
 def forget(store: Store | None, came: int) -> None:
     """Take the keys of a group that this rank has left out of its store, if it is the last to leave.
 
-    Args:
-        store: The group's.
-        came: How many have met to make it, members or not: one that is slow may still look there for the outcome.
+    So many came to make it, members or not: one that is slow may still look there for the outcome.
     """
     if store is not None:
         with contextlib.suppress(DistError):  # the host of the store is gone, and the keys with it

@@ -53,15 +53,10 @@ class Place:
 
 
 def enable(world: World, store: Store, rank: int, size: int, plan: Plan, deadline: Deadline) -> ProcessGroup:
-    """Begin a world whose default group has no members yet.
+    """Begin a world without groups, whose default group has no members yet; the plan has neither these nor a store.
 
-    Args:
-        world: A world without groups; what it owns is closed with the group.
-        store: The job's, the same for all who may ever be members.
-        rank: Which of them this one is at first, as far as it was told; else -1.
-        size: How many processes there should be at first, likewise.
-        plan: The group, without members and without a store.
-        deadline: By when the processes of a backend's own runtime must have come.
+    The store is the same for all who may ever be members. Rank and size are what this process was told of the
+    beginning. By the deadline the processes of a backend's own runtime must have come.
 
     Raises:
         UnsupportedOperationError: A backend's groups cannot be reconfigured.

@@ -307,11 +307,7 @@ class ProcessGroup:
             communicator.on_failure = self._failed
 
     def lacks_members(self, why: str) -> None:
-        """Have no members until the group becomes another.
-
-        Args:
-            why: What calls say; it follows "group 'default'".
-        """
+        """Have no members until the group becomes another; calls say why, after "group 'default'"."""
         self.ranks, self.rank_of, self._rank, self.global_rank = (), {}, -1, -1
         self._communicators, self.parting = {}, why
         self._lanes.clear()

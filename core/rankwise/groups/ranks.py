@@ -12,13 +12,7 @@ __all__ = ["group_rank", "members"]
 
 
 def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group: int | None) -> int:
-    """Return the group rank of a peer given by exactly one of its two ranks.
-
-    Args:
-        group: The group.
-        name: The argument's name, "src" or "dst" (or "peer"), for messages.
-        global_rank: The peer's rank in the world.
-        in_group: The peer's rank in the group.
+    """Return the group rank of a peer given by exactly one of its two ranks; messages call it "src", "dst" or "peer".
 
     Raises:
         ValueError: Both or neither are given, or the rank is not in the group.
@@ -42,15 +36,10 @@ def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group
 
 
 def members(ranks: Iterable[Any], known: Collection[int], name: str = "ranks") -> tuple[int, ...]:
-    """Return the ranks of a group to be made, checked, in the order given.
-
-    Args:
-        ranks: The ranks, which are known to be integers.
-        known: All there are.
-        name: The argument's name.
+    """Return the ranks of a group to be made, which are known to be integers, checked, in the order given.
 
     Raises:
-        ValueError: There is none, one is given twice, or one is not in the world.
+        ValueError: There is none, one is given twice, or one is not among the known ones.
     """
     listed = tuple(rank.__index__() for rank in ranks)
     if not listed:

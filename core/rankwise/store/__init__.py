@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["HashStore", "PrefixStore", "Store", "StoreLike", "as_store", "innermost"]
 
 #: Few processes need these.
-_LATER = {
-    "HashStore": ("rankwise.store.memory", "HashStore"),
-    "StoreLike": ("rankwise.store.foreign", "StoreLike"),
-    "as_store": ("rankwise.store.foreign", "as_store"),
-}
-__getattr__ = later(__name__, _LATER)
+__getattr__ = later(
+    __name__, {"rankwise.store.memory": ["HashStore"], "rankwise.store.foreign": ["StoreLike", "as_store"]}
+)

@@ -70,13 +70,9 @@ def queue_push(store: Primitives, queue: str, item: bytes) -> None:
 
 
 def queue_pop(store: Primitives, queue: str, token: bytes, seen: dict[bytes, float] | None = None) -> bytes | Missing:
-    """Lend the first item that nobody holds, once there is one.
+    """Lend the first item that nobody holds, once there is one, to the token that will confirm or release it.
 
-    Args:
-        store: The primitives.
-        queue: The queue's name.
-        token: What the caller will confirm or release the item by.
-        seen: Since when this caller has seen each of the tokens that hold an item.
+    `seen`: since when this caller has seen each of the tokens that hold an item.
     """
     key, seen = queue_key(queue), {} if seen is None else seen
     while True:
@@ -106,11 +102,7 @@ def queue_confirm(store: Primitives, queue: str, token: bytes) -> bool:
 def queue_release(store: Primitives, queue: str, token: bytes, item: bytes | None) -> None:
     """Give a lent item back to its place, or to the front if it has been confirmed already; else do nothing.
 
-    Args:
-        store: The primitives.
-        queue: The queue's name.
-        token: What the item was lent by, if it was.
-        item: The item, for a caller that has begun to confirm it.
+    The item is given by a caller that has begun to confirm it.
     """
     key, confirmed = queue_key(queue), getattr(store, "confirmed", None)
     while True:

@@ -31,16 +31,17 @@ from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics import native
-from rankwise.basics.recorder import PythonRecorder, make_recorder
+from rankwise.basics.recorder import make_recorder
 from rankwise.basics.recording import FlightRecorder, Totals, Trail
-from rankwise.groups.stats import GroupStats, OperationStats
 from rankwise.groups.world import current
 from rankwise_network import doors
 from rankwise_testing import run_ranks
 from rankwise_tools.exporters import otel, prometheus
 from rankwise_tools.exporters.ledger import figures_of
 from rankwise_watch import serve_prometheus, window
+from rankwise_watch.noting import PythonRecorder
 from rankwise_watch.sampling import sample
+from rankwise_watch.stats import GroupStats, OperationStats
 
 PATIENCE_S = 10.0
 
@@ -525,7 +526,7 @@ def test_trouble_of_the_monitoring_ends_no_job(caplog: pytest.LogCaptureFixture)
 
 
 def test_spans_are_made_once_and_tell_failures() -> None:
-    recorder = make_recorder()
+    recorder = PythonRecorder()
     trail = recorder.trail("one", "one", (0,))
     taken = Taken()
     spans = otel.Spans(taken.providers["tracer_provider"].get_tracer("test"))

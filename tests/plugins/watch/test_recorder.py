@@ -26,14 +26,18 @@ from tests.processes import wait_until
 from tests.threads import on_ranks, run_local
 
 import rankwise as dist
-from rankwise.basics.recorder import make_recorder
+from rankwise.basics import native
+from rankwise.basics.recorder import make_recorder as compiled
 from rankwise.groups.world import World, current
 from rankwise_watch import dump
 from rankwise_watch import recorder as recorders
+from rankwise_watch.noting import PythonRecorder
 from rankwise_watch.recorder import describe, progress
 from rankwise_watch.stacks import stacks
 
 TIMEOUT_S = 60
+
+make_recorder = PythonRecorder if native.module() is None else compiled
 HERE = os.path.basename(__file__)
 
 

@@ -14,11 +14,11 @@ from tests.processes import wait_until
 from tests.threads import run_local
 
 import rankwise as dist
-from rankwise.basics.recorder import PythonRecorder
 from rankwise.basics.recording import Trail
 from rankwise.basics.work import BoundWork, FutureWork, Work
 from rankwise.errors import DistBackendError
 from rankwise.groups.world import current
+from rankwise_watch.noting import PythonRecorder
 from rankwise_watch.recorder import entries, progress, states
 
 PATIENCE_S = 10.0

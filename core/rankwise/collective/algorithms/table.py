@@ -10,20 +10,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rankwise.collective.algorithms import rounds
+from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Rounds
 
 __all__ = ["ALGORITHMS", "CHOICES", "AlgorithmChoice", "algorithm", "derived_algorithm", "fitting_algorithm", "rooted"]
-
-
-def _double_trees(op: str) -> Callable[..., Rounds]:
-    def make(*args: Any) -> Rounds:
-        from rankwise.collective.algorithms import double_trees  # which only long arrays of many ranks take
-
-        made: Rounds = getattr(double_trees, op)(*args)
-        return made
-
-    return make
 
 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
@@ -32,7 +22,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
             "recursive_doubling": rounds.all_reduce_recursive_doubling,
             "two_shot": rounds.all_reduce_two_shot,
             "pat": rounds.all_reduce_pat,
-            "double_trees": _double_trees("all_reduce"),
+            "double_trees": double_trees.all_reduce,
             "ring": rounds.all_reduce_ring,
         },
         "reduce_scatter": {
@@ -48,13 +38,13 @@ ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType
         "broadcast": {
             "flat": rounds.broadcast_flat,
             "binomial": rounds.broadcast_binomial,
-            "double_trees": _double_trees("broadcast"),
+            "double_trees": double_trees.broadcast,
         },
         "reduce": {
             "binomial": rounds.reduce_binomial,
             "scatter_gather": rounds.reduce_scatter_gather,
             "pat_gather": rounds.reduce_pat_gather,
-            "double_trees": _double_trees("reduce"),
+            "double_trees": double_trees.reduce,
         },
         "gather": {"flat": rounds.gather_flat, "binomial": rounds.gather_binomial},
         "scatter": {"flat": rounds.scatter_flat, "binomial": rounds.scatter_binomial},

@@ -14,7 +14,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rankwise.backends import processes
+from rankwise_network import processes
 
 __all__ = ["Place"]
 

@@ -23,9 +23,9 @@ require_series("rankwise-stores", "0.1")
 
 #: A process has one of them, or none.
 _LATER = {
-    "EtcdStore": ("rankwise_stores.etcd_store", "EtcdStore"),
-    "FileStore": ("rankwise_stores.file", "FileStore"),
-    "RedisStore": ("rankwise_stores.redis_store", "RedisStore"),
-    "TCPStore": ("rankwise_stores.tcp.store", "TCPStore"),
+    "rankwise_stores.etcd_store": ["EtcdStore"],
+    "rankwise_stores.file": ["FileStore"],
+    "rankwise_stores.redis_store": ["RedisStore"],
+    "rankwise_stores.tcp.store": ["TCPStore"],
 }
 __getattr__ = later(__name__, _LATER)

@@ -22,9 +22,13 @@ require_series("rankwise-watch", "0.1")
 
 
 def begin(world: World, rank: int, ranks: tuple[int, ...]) -> Any:
-    """Return what sees who lives, for a world that has other processes in it and a store in common with them."""
-    from rankwise.observing import HashStore, innermost
+    """Have calls noted, and return what sees who lives in a world of several processes with a store in common."""
+    from rankwise.observing import HashStore, SilentRecorder, innermost
 
+    if isinstance(world.recorder, SilentRecorder):  # nothing is compiled
+        from rankwise_watch.noting import PythonRecorder
+
+        world.recorder = PythonRecorder()
     store = world.store
     if store is None or isinstance(innermost(store), HashStore) or len(ranks) == 1:
         return None

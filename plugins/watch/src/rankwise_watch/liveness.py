@@ -13,7 +13,8 @@ import select
 from collections.abc import Mapping, Set
 from typing import Any
 
-from rankwise.observing import process_ending, process_space, process_stat, processes, started_at
+from rankwise.observing import process_ending, process_space, process_stat, started_at
+from rankwise_network import processes
 from rankwise_watch.starvation import Starvation
 
 __all__ = ["Processes"]

@@ -10,9 +10,10 @@ from collections import Counter, defaultdict
 from time import monotonic_ns, time_ns
 from typing import Any
 
-from rankwise.observing import Entry, PrefixStore, ProcessGroup, World, of_group
+from rankwise.observing import Entry, PrefixStore, ProcessGroup, World
 from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
+from rankwise_watch.stats import of_group
 
 __all__ = ["FORMAT", "sample"]
 

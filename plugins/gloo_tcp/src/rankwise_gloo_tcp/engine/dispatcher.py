@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from rankwise.backends import process_ending as ending
-from rankwise.backends import processes
 from rankwise.errors import DistError, PeerDiedError, ProtocolError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.failure import FailureState
@@ -25,6 +24,7 @@ from rankwise_gloo_tcp.protocol.inbox import Inbox
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Destination, Message, nothing
 from rankwise_gloo_tcp.protocol.outbox import Outbox
+from rankwise_network import processes
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel

@@ -7,7 +7,7 @@ import socket
 
 import numpy as np
 
-from rankwise.backends import Deadline, processes
+from rankwise.backends import Deadline
 from rankwise_gloo_tcp.board import agreement, board, compiled
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.communicator import GlooCommunicator, behind
@@ -16,6 +16,7 @@ from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import handing
 from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import MAX_RANKS, Bell
+from rankwise_network import processes
 
 __all__ = ["join"]
 

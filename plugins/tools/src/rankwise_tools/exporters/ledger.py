@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakSet
 
-from rankwise.launching import GroupStats, OperationStats, ProcessGroup, World, every_group, of_group
+from rankwise.launching import ProcessGroup, World
+from rankwise_watch.reading import GroupStats, OperationStats, every_group, of_group
 
 __all__ = ["Figures", "Labels", "Ledger", "figures_of"]
 

@@ -14,8 +14,9 @@ from time import monotonic_ns, time_ns
 from typing import Any
 
 from rankwise.backends import start_thread
-from rankwise.launching import Entry, OperationStats, World, __version__, current
+from rankwise.launching import Entry, World, __version__, current
 from rankwise_tools.exporters.ledger import Labels, Ledger
+from rankwise_watch.reading import OperationStats
 
 __all__ = ["Instrumentor", "Spans", "instrument"]
 

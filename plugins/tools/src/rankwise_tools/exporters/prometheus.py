@@ -13,11 +13,11 @@ from socketserver import ThreadingMixIn
 from typing import Any
 
 from rankwise.backends import start_thread
-from rankwise.launching import OperationStats, World, current, debug_log
+from rankwise.launching import World, current, debug_log
 from rankwise_network import doors
 from rankwise_network.launcher_env import local_rank
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
-from rankwise_watch.reading import PORT
+from rankwise_watch.reading import PORT, OperationStats
 
 __all__ = ["PUBLIC", "render", "serve"]
 

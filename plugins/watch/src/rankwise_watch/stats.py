@@ -6,11 +6,17 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rankwise.basics import unasked
-from rankwise.basics.recording import Totals
-from rankwise.basics.tracebacks import shortened
-from rankwise.groups.process_group import GroupLike, ProcessGroup
-from rankwise.groups.world import World, current, resolve
+from rankwise.observing import (
+    GroupLike,
+    ProcessGroup,
+    Totals,
+    World,
+    current,
+    resolve,
+    rich_display,
+    shortened,
+    unasked,
+)
 
 __all__ = ["GroupStats", "OperationStats", "every_group", "of_group", "stats"]
 
@@ -57,11 +63,9 @@ class GroupStats:
     uncounted: int = 0
 
     def _repr_html_(self) -> str:
-        from rankwise.basics.rich_display import table
-
         rows = ((op, *("" if value is None else value for value in done)) for op, done in self.operations.items())
         title = f"rank {self.rank} of group {self.description!r}, {self.backend}"
-        return table(title, ("operation", *OperationStats._fields), rows)
+        return rich_display.table(title, ("operation", *OperationStats._fields), rows)
 
 
 def stats(group: GroupLike = None) -> GroupStats:
