@@ -90,7 +90,7 @@ from rankwise.groups.queries import (
 )
 
 #: Modules for those who bring something of their own, and the errors.
-_FACES = ["backends", "errors", "kits", "launching", "observing", "stores"]
+_FACES = ["backends", "binding", "errors", "kits", "launching", "observing", "stores"]
 #: All modules of this package are found by their names.
 _ROOMS = [*_FACES, "basics", "calls", "cli", "codec", "collective", "groups", "store"]
 
