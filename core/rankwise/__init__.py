@@ -67,7 +67,7 @@ from rankwise.groups import group
 from rankwise.groups.group import GroupMember, ProcessGroup
 
 #: Modules for those who bring something of their own, and the errors.
-_FACES = ["backends", "errors", "kits", "launching", "observing", "stores"]
+_FACES = ["backends", "binding", "errors", "kits", "launching", "observing", "stores"]
 #: All modules of this package are found by their names.
 _ROOMS = [*_FACES, "basics", "calls", "cli", "codec", "collective", "groups", "store"]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import rankwise as dist
 from rankwise.backends import API_VERSION, IN_THREADS, BackendSpec, Call, Prepared
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
+from rankwise.binding import bound
 from rankwise.groups.world import current
 from rankwise_local import LocalCommunicator, register_local
 from rankwise_local.communicator import CAPABILITIES
@@ -135,6 +138,69 @@ def test_a_wrong_time_out_is_refused_before_anything_has_begun(keeping: Keeping,
             dist.all_reduce(array, timeout=timeout)
         dist.all_reduce(array)
     assert [ran[1] for ran in keeping.ran] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "broadcast", "barrier"])
+def test_a_bound_call_is_the_public_call(keeping: Keeping, name: str) -> None:
+    array = np.ones(2)
+    given = {"all_reduce": {"tensor": array}, "broadcast": {"tensor": array, "src": 0}, "barrier": {}}
+    again = bind(name, **given[name])
+    for _ in range(4):
+        again()
+    assert [(op, number) for op, number, _ in keeping.ran] == [(name, number) for number in range(4)]
+    assert array.tolist() == [1.0 if name == "barrier" else 16.0] * 2
+    entries = current().recorder.entries()
+    assert again.__name__ == "bound"  # and not the public call
+    assert {entry.code.co_name for entry in entries if entry.code} == {"test_a_bound_call_is_the_public_call"}
+    assert len(entries) == 4
+    assert all(entry.ended_ns for entry in entries)
+
+
+def bind(name: str, **given: Any) -> Any:
+    """Return a call that is bound to its arguments, of a group that has shortcuts, as it has made a call."""
+    group = dist.group.WORLD
+    group.any_lane("barrier")
+    function = getattr(dist, name)
+    arguments = signature(function).bind(**given)
+    arguments.apply_defaults()
+    return bound(name, arguments.arguments, partial(function, **given))
+
+
+def test_a_bound_call_takes_the_group_s_time_out_of_that_moment(keeping: Keeping) -> None:
+    again, group = bind("barrier"), dist.group.WORLD
+    for timeout_s in (60.0, 60.0, 7.0):
+        group.set_timeout(timeout_s)
+        again()
+    assert [timeout_s for _, _, timeout_s in keeping.ran] == [60.0, 60.0, 7.0]
+    with_its_own = bind("barrier", timeout=3.0)
+    with_its_own()
+    assert keeping.ran[-1][2] == 3.0
+
+
+def test_a_bound_call_is_of_the_kind_that_its_array_is_of_now(keeping: Keeping) -> None:
+    array = np.ones(4)
+    again = bind("all_reduce", tensor=array)
+    for shape in ((4,), (4,), (2, 2), (2, 2), (4,)):
+        array.shape = shape
+        again()
+    assert [kind[3] for kind in keeping.made] == [(4,), (2, 2)]
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="tensor"):
+        again()
+    assert array.ravel().tolist() == [32.0] * 4
+
+
+def test_a_bound_call_that_fails_ends_as_the_public_call_does(keeping: Keeping) -> None:
+    again = bind("barrier")
+    again()
+    keeping.error = dist.DistBackendError("the cable is out")
+    for _ in range(2):
+        with pytest.raises(dist.DistBackendError, match="the cable is out"):
+            again()
+    assert [entry.error != "" for entry in current().recorder.entries()] == [False, True]
+    dist.destroy_process_group()
+    with pytest.raises(ValueError, match="no default process group"):
+        again()
 
 
 def test_what_is_not_numpys_is_of_no_kind() -> None:

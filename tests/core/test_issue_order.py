@@ -124,3 +124,9 @@ def test_an_error_of_an_operation_is_raised_by_its_wait(order: IssueOrder) -> No
     with pytest.raises(IndexError):
         work.wait(PATIENCE_S)
     later(order, lambda: None).wait(PATIENCE_S)
+
+
+def test_nobody_takes_the_turn_of_a_line_that_is_closed() -> None:
+    order = IssueOrder("closed")
+    order.close()
+    assert not order.turn.take(object())

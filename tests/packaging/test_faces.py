@@ -13,7 +13,7 @@ SOURCES = {path.parent.name: path.parent for path in sorted(ROOT.glob("plugins/*
 #: Beside the packages themselves.
 FACES = {
     *("rankwise.backends", "rankwise.cli", "rankwise.errors"),
-    *("rankwise.kits", "rankwise.launching", "rankwise.observing", "rankwise.stores"),
+    *("rankwise.binding", "rankwise.kits", "rankwise.launching", "rankwise.observing", "rankwise.stores"),
     "rankwise_launch.toolbox",
     *("rankwise_network.doors", "rankwise_network.interface", "rankwise_network.launcher_env"),
     *("rankwise_network.outage", "rankwise_network.processes", "rankwise_network.secret", "rankwise_network.slurm"),

@@ -40,7 +40,7 @@ from rankwise.backends.declaration import (
     Runtime,
     Stage,
 )
-from rankwise.backends.fast_calls import Caller, Shortcuts
+from rankwise.backends.fast_calls import Caller, Ends, Shortcuts, raise_ended
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import (
     RAW,
@@ -173,9 +173,11 @@ __all__ = [
     "patiently",
     # what it may offer as a fast path
     "Caller",
+    "Ends",
     "IssueOrder",
     "Shortcuts",
     "Trail",
+    "raise_ended",
     # what it is handed
     "COLLECTIVE_TAG",
     "FINGERPRINT_TAG",

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from rankwise.collective.call import Prepared
     from rankwise.collective.issue_order import IssuedWork, IssueOrder
 
-__all__ = ["Caller", "Keeper", "Known", "Shortcuts", "fast_calls"]
+__all__ = ["Caller", "Ends", "Keeper", "Known", "Shortcuts", "fast_calls", "raise_ended"]
 
 
 class Keeper(Protocol):
@@ -42,6 +44,11 @@ class Keeper(Protocol):
         """Have a collective carried out when its turn comes."""
 
 
+#: Ends a call that has failed as the public function does, with the error that the call is about to raise.
+Ends: TypeAlias = "Callable[[BaseException], object]"
+#: How many frames there are to the program's: that of `begin`, that of what calls it, and for a public call that of the
+#: fast call and its own.
+_BELOW_A_BOUND_CALL, _BELOW_A_PUBLIC_CALL = 2, 4
 #: What carries out a call that the slow path has prepared: a communicator, what it keeps of that kind of call, and what
 #: that takes of this one; and this rank's own contribution, or a kind of device.
 Known: TypeAlias = "tuple[Keeper, Prepared, Any, Any]"
@@ -54,6 +61,28 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
     order, sequence = comm.order, comm.numbers
     turn, begin, end = order.turn, trail.begin, trail.end
     take = turn.take
+
+    def carry_out(name: str, array: Any, found: Prepared, given: Any, timeout_s: float) -> bool:
+        me = object()
+        try:
+            if not take(me):
+                return False
+            begin(name, array, _BELOW_A_PUBLIC_CALL)  # here, as it counts the frames up to the program's
+            number, deadline = next(sequence), Deadline(timeout_s)
+            try:
+                found.run(given, number, deadline)
+            except OrdersDifferError:
+                comm.run_again(name, found, given, deadline)
+            except BaseException as error:
+                comm.broken_off(name, number, error)
+                raise
+        finally:
+            if turn.holder is me:  # no call, see `Turn`; an interrupt may have come on the way out of taking it
+                turn.holder = None
+                if turn.watchers:
+                    order.tell()
+        end()
+        return True
 
     def array_call(name: str, reduces: bool) -> Callable[[Any, Any, Timeout | None], bool]:
         def call(array: Any, option: Any, timeout: Timeout | None) -> bool:
@@ -68,28 +97,8 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
                 given = array, option
             else:
                 return False
-            if found is None:
-                return False
-            timeout_s, me = group.timeout_s if timeout is None else seconds(timeout), object()
-            try:
-                if not take(me):
-                    return False
-                begin(name, array)  # here, as it counts the frames up to the program's
-                number, deadline = next(sequence), Deadline(timeout_s)
-                try:
-                    found.run(given, number, deadline)
-                except OrdersDifferError:
-                    comm.run_again(name, found, given, deadline)
-                except BaseException as error:
-                    comm.broken_off(name, number, error)
-                    raise
-            finally:
-                if turn.holder is me:  # no call, see `Turn`; an interrupt may have come on the way out of taking it
-                    turn.holder = None
-                    if turn.watchers:
-                        order.tell()
-            end()
-            return True
+            timeout_s = group.timeout_s if timeout is None else seconds(timeout)
+            return found is not None and carry_out(name, array, found, given, timeout_s)
 
         return call
 
@@ -97,44 +106,78 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         found = kinds.get(("barrier",))
         if found is None or collected:
             return False
-        timeout_s, me = group.timeout_s if timeout is None else seconds(timeout), object()
-        try:
-            if not take(me):
-                return False
-            begin("barrier")
-            number = next(sequence)
-            try:
-                found.run(None, number, Deadline(timeout_s))
-            except BaseException as error:
-                comm.broken_off("barrier", number, error)
-                raise
-        finally:
-            if turn.holder is me:
-                turn.holder = None
-                if turn.watchers:
-                    order.tell()
-        end()
-        return True
+        timeout_s = group.timeout_s if timeout is None else seconds(timeout)
+        return carry_out("barrier", "cpu", found, None, timeout_s)
 
-    def known(name: str, args: tuple[Any, ...]) -> Known | None:
-        if turn.closed or name not in ("all_reduce", "broadcast", "barrier"):
+    def kind_of(name: str, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any] | None:
+        if name == "barrier":
+            return ("barrier",), None, "cpu"
+        if name not in ("all_reduce", "broadcast"):
             return None
-        if not args:
-            found = kinds.get(("barrier",))
-            return None if found is None else (comm, found, None, "cpu")
         array, option = args
         if type(array) is not array_type or not array.flags.carray:
             return None
         if name == "broadcast":
-            found = kinds.get((name, option, array.dtype, array.shape))
-            return None if found is None else (comm, found, ([array], []) if option == rank else ([], [array]), array)
+            given = ([array], []) if option == rank else ([], [array])
+            return (name, option, array.dtype, array.shape), given, array
         if type(option) is not op_type or option.factor is not None:
             return None
-        found = kinds.get((name, option.name, array.dtype, array.shape))
-        return None if found is None else (comm, found, args, array)
+        return (name, option.name, array.dtype, array.shape), args, array
+
+    def bind(name: str, args: Any, timeout: Timeout | None, plain: Callable[[], Any], ends: Ends) -> Callable[[], Any]:
+        kind = kind_of(name, args) if timeout is None else None
+        if kind is None:
+            return plain
+        (key, given, array), no_array, deadline = kind, name == "barrier", Deadline(group.timeout_s)
+        dtype, shape = (None, None) if no_array else key[2:]
+        known: Prepared | None = None
+        run: Callable[[int, Deadline], None]
+
+        def bound() -> Any:  # the same as `carry_out`, which would be one call more
+            nonlocal known, run
+            me = object()
+            try:
+                is_as_it_was = no_array or (array.dtype is dtype and array.shape == shape and array.flags.carray)
+                found = kinds.get(key) if is_as_it_was and not collected else None
+                if found is not known and found is not None:
+                    known, run = found, _run_of(found, given)
+                if found is not None and take(me):
+                    begin(name, array, _BELOW_A_BOUND_CALL)
+                    number, deadline.timeout_s = next(sequence), group.timeout_s
+                    deadline.at_s = monotonic() + deadline.timeout_s
+                    try:
+                        run(number, deadline)
+                    except OrdersDifferError:
+                        comm.run_again(name, found, given, deadline)
+                    except BaseException as error:
+                        comm.broken_off(name, number, error)
+                        raise
+                    turn.holder = None
+                    if turn.watchers:
+                        order.tell()
+                    end()
+                    return None
+            except BaseException as error:
+                if turn.holder is me:
+                    turn.holder = None
+                    if turn.watchers:
+                        order.tell()
+                ends(error)
+                raise
+            return plain()
+
+        return bound
+
+    def known(name: str, args: tuple[Any, ...]) -> Known | None:
+        kind = None if turn.closed else kind_of(name, args)
+        if kind is None:
+            return None
+        key, given, array = kind
+        found = kinds.get(key)
+        return None if found is None else (comm, found, given, array)
 
     all_reduce, broadcast = array_call("all_reduce", True), array_call("broadcast", False)
-    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier, known=known)
+    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier, bind=bind, known=known)
 
 
 # Shortcuts: what a communicator may offer beside its methods, so that plain calls skip all that lies between
@@ -174,6 +217,28 @@ def _nothing(*args: Any) -> bool:
     return False
 
 
+def raise_ended(ends: Ends, error: BaseException) -> NoReturn:
+    """End a call that has failed in compiled code, and raise its error as a public function does."""
+    try:
+        raise error
+    except BaseException as again:
+        ends(again)
+        raise
+
+
+def _run_of(found: Prepared, given: Any) -> Callable[[int, Deadline], None]:
+    """Return what runs a call on the same arrays again and again, in a way of the backend's own if it has one."""
+    bound = getattr(found, "bound", None)
+    return partial(found.run, given) if bound is None else bound(given)
+
+
+def _plain(
+    name: str, args: tuple[Any, ...], timeout: Timeout | None, plain: Callable[[], Any], ends: Ends, /
+) -> Callable[[], Any]:
+    """Bind nothing."""
+    return plain
+
+
 def _unknown(name: str, args: tuple[Any, ...], /) -> Known | None:
     """Know no call."""
     return None
@@ -203,6 +268,9 @@ class Shortcuts:
             compiled code, or what the public function makes one of, or None for nothing. That is what stands for the
             message in the recorder, and of an `isend` a work to wait for, or None if it has left; of an `irecv` the
             sender's global rank and the length in bytes of a message that was there already.
+        bind: Takes the name of one of these collectives, its arguments but for the time-out, and that; a call without
+            arguments that makes the public call with these; and what ends a call that has failed. Returns what makes
+            the call again and again, which may be that call without arguments.
         known: Takes the name of one of these collectives and its arguments but for the time-out, and returns what
             carries it out, for a call that is asynchronous; None where the general path must be taken.
     """
@@ -224,4 +292,5 @@ class Shortcuts:
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
     isend: Callable[[Any, Any, Any, Any, Any], Work | tuple[Ticket, Work | None] | None] = lambda *args: None
     irecv: Callable[[Any, Any, Any, Any, Any], Work | tuple[Ticket, int, int] | None] = lambda *args: None
+    bind: Callable[[str, tuple[Any, ...], Timeout | None, Callable[[], Any], Ends], Callable[[], Any]] = _plain
     known: Callable[[str, tuple[Any, ...]], Known | None] = _unknown

@@ -62,7 +62,7 @@ class _SilentTrail:
         self._collectives, self._messages = count(), count()
         self._last = threading.local()
 
-    def begin(self, op: str, array: Any = "cpu") -> None:
+    def begin(self, op: str, array: Any = "cpu", frames: int = 3) -> None:
         self._last.begun = [self, op, next(self._collectives)]
 
     def issued(self) -> Ticket:

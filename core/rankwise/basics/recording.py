@@ -94,14 +94,14 @@ class Trail(Protocol):
     def failed_ns(self) -> int:
         """Since when."""
 
-    def begin(self, op: str, array: Any = "cpu") -> None:
+    def begin(self, op: str, array: Any = "cpu", frames: int = 3) -> None:
         """Note that a collective begins.
-
-        Its caller has been called by the public function that the program has called.
 
         Args:
             op: The operation.
             array: This rank's own contribution, which is not kept; a kind of device if there is none.
+            frames: How many frames there are from this one to the program's: by default its caller has been called by
+                the public function that the program has called.
         """
 
     def end(self) -> None:

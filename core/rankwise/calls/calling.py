@@ -113,23 +113,26 @@ def put_back(work: Work, result: Any, filled: Any) -> Work:
     return CombinedWork([work], after=assign_all)
 
 
-def failed(group: ProcessGroup | None, error: BaseException) -> None:
-    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun."""
+def failed(group: ProcessGroup | None, error: BaseException, call: str = "") -> None:
+    """End by `broken` what needs all ranks, and note that it has failed, whichever way it went, if it had begun.
+
+    `call` is the name of the public call, if the function that catches the error has another.
+    """
     if group is not None:
         group.trail.broken(error)  # what has begun last on this thread; nothing if that has ended
         forget_waited(error)  # the others are in the same call
-    broken(group, error)
+    broken(group, error, call)
 
 
-def broken(group: ProcessGroup | None, error: BaseException) -> None:
+def broken(group: ProcessGroup | None, error: BaseException, call: str = "") -> None:
     """End a public call that raises: give its group up after an interrupt, and shorten the error's traceback.
 
     Only the function that the program has called calls this, at its end: see `rankwise.basics.interrupts`. There is no
-    group where nothing can have begun.
+    group where nothing can have begun. `call` is as `failed` has it.
     """
     if group is not None and is_interrupt(error) and not has_only_waited(error):
         trace = error.__traceback__
-        group.interrupted(error, "a call" if trace is None else trace.tb_frame.f_code.co_name)
+        group.interrupted(error, call or ("a call" if trace is None else trace.tb_frame.f_code.co_name))
     shorten(error)
 
 

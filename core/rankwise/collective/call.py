@@ -110,6 +110,9 @@ class Call:
 class Prepared(Protocol):
     """What does one kind of call of one communicator, as often as it is made.
 
+    It may also have `bound(given)`, which returns what does as `run` with the same arrays each time, and is faster:
+    that takes the number of a call and its deadline.
+
     Attributes:
         fingerprint: What all ranks compare, for errors.
     """

@@ -272,7 +272,7 @@ class IssueOrder:
     def close(self) -> None:
         """Stop the thread, once what it is running has ended."""
         with self._lock:
-            self._closed = True
+            self._closed = self.turn.closed = True
             self.tell()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

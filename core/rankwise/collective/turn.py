@@ -19,7 +19,7 @@ class Turn(Protocol):
             the turn taken for good. Then the watchers must be told.
         queued: How many operations wait for it in the line; while there are any, it goes to the first of them alone.
         watchers: How many threads wait for a change. To tell nobody costs as much as half a small collective.
-        closed: Whether the group has failed, so that nobody takes the turn any more.
+        closed: Whether the group has failed or ended, so that nobody takes the turn any more.
     """
 
     holder: Any

@@ -43,9 +43,15 @@ static inline size_t board_slot_nbytes(const Board *board, int slots)
     return nbytes < board->most_nbytes ? nbytes : board->most_nbytes;
 }
 
+/* What is done while the others come, once they can see that this rank has; `run` may be NULL. */
+typedef struct {
+    void (*run)(void *what);
+    void *what;
+} Meanwhile;
+
 /* Post this rank's turn, and tell whether all others have come after a look of bounded length. The caller holds the
    interpreter if `held`; it is let go while looking takes long. */
-bool board_arrive(Board *board, bool held);
+bool board_arrive(Board *board, bool held, Meanwhile meanwhile);
 /* Sleep until all have come, somebody wakes, a signal comes or the time is up; tell whether all have come. */
 bool board_doze(Board *board, int64_t longest_ns);
 /* Wake all who sleep. */
@@ -53,7 +59,7 @@ void board_wake(Board *board);
 /* The same as arriving, at the next turn. */
 bool board_come(Board *board, bool held);
 /* The same with a record of this rank's call. */
-bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held);
+bool board_come_with(Board *board, const uint64_t about[RECORD_WORDS], bool held, Meanwhile meanwhile);
 /* Whether all have made the same call at this turn; everyone has come. */
 bool board_alike(Board *board, const uint64_t about[RECORD_WORDS]);
 /* The most elements that any rank sends to another through slots, as they tell, and FETCHES if there are others; believe

@@ -126,7 +126,7 @@ static PyObject *board_py_arrive(Board *board, PyObject *Py_UNUSED(unused))
 {
     if (!board_enter(board))
         return NULL;
-    bool all = board_arrive(board, true);
+    bool all = board_arrive(board, true, (Meanwhile){0});
     board_leave(board);
     return PyBool_FromLong(all);
 }

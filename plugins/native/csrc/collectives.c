@@ -12,8 +12,17 @@ enum { FETCHED = 4 << 20 };
 
 /* ------------------------------------------------------------------ waiting */
 
+void collectives_begin(Call *call)
+{
+    Meanwhile begin = call->begin;
+    call->begin = (Meanwhile){0};
+    if (begin.run != NULL)
+        begin.run(begin.what);
+}
+
 void collectives_let_go(Call *call)
 {
+    collectives_begin(call);
     if (call->holds) {
         call->let_go = PyEval_SaveThread();
         call->holds = false;
@@ -71,6 +80,8 @@ static bool collectives_wait_for_the_late(Call *call)
 bool collectives_look_around(Call *call)
 {
     int64_t now = native_monotonic_ns();
+    if (call->looked_ns == 0)
+        call->looked_ns = now;
     if (now - call->looked_ns < LOOK_NS && !board_given_up(call->board))
         return true;
     call->looked_ns = now;
@@ -85,12 +96,15 @@ bool collectives_look_around(Call *call)
 
 bool collectives_meet_all(Call *call)
 {
+    collectives_begin(call);
     return board_come(call->board, call->holds) ? collectives_look_around(call) : collectives_wait_for_the_late(call);
 }
 
 Ending collectives_exchange(Call *call)
 {
-    if (!board_come_with(call->board, call->about, call->holds) && !collectives_wait_for_the_late(call))
+    Meanwhile begin = call->begin;
+    call->begin = (Meanwhile){0};
+    if (!board_come_with(call->board, call->about, call->holds, begin) && !collectives_wait_for_the_late(call))
         return BROKEN;
     return board_alike(call->board, call->about) ? DONE : UNLIKE;
 }

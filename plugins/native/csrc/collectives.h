@@ -17,8 +17,9 @@ typedef struct {
     PyObject *await, *deadline;
     bool holds;       /* whether this thread holds the interpreter */
     PyThreadState *let_go;
-    int64_t looked_ns; /* when signals and failures were looked for last */
+    int64_t looked_ns; /* when signals and failures were looked for last; 0 before the first time that they might be */
     unsigned long long written; /* the parity of what was written last */
+    Meanwhile begin; /* notes that the call begins, with the interpreter and before anything is waited for; {0} when done */
 } Call;
 
 /* UNLIKE: the calls differ. APART: they are the same, but not all ranks have sent their data along. UNREADABLE: another
@@ -55,6 +56,8 @@ enum { STREAMED = 2 << 20 };
 /* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
 typedef void (*TakePieces)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
 
+/* Note that the call begins, if that has not been done. */
+void collectives_begin(Call *call);
 void collectives_let_go(Call *call);
 void collectives_take_back(Call *call);
 /* Notice, in the midst of large data, what waits would have noticed. */

@@ -178,6 +178,7 @@ void plans_forget(Plans *plans)
     int places = plans->places;
     plans->table = NULL;
     plans->taken = plans->places = 0;
+    plans->forgotten++;
     for (int i = 0; i < places; i++)
         Py_XDECREF(table[i].doing.kind);
     PyMem_Free(table);

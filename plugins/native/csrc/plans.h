@@ -29,6 +29,7 @@ typedef struct {
 typedef struct {
     int taken, places;
     Plan *table; /* grows with use; NULL while nothing is known */
+    uint64_t forgotten; /* how often all were */
 } Plans;
 
 /* NULL if it is not known. */

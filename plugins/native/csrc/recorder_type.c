@@ -159,13 +159,14 @@ static PyObject *trail_py_begin(Trail *trail, PyObject *const *args, Py_ssize_t 
 {
     int64_t nbytes = 0;
     PyObject *dtype = NULL;
-    if (count < 1 || count > 2) {
-        PyErr_SetString(PyExc_TypeError, "begin(op, array='cpu')");
+    long frames = count == 3 ? PyLong_AsLong(args[2]) : 3;
+    if (count < 1 || count > 3 || frames < 1 || frames > 100) {
+        PyErr_SetString(PyExc_TypeError, "begin(op, array='cpu', frames=3)");
         return NULL;
     }
-    if (count == 2 && !PyUnicode_Check(args[1]) && !recorder_size_and_dtype(args[1], &nbytes, &dtype))
+    if (count >= 2 && !PyUnicode_Check(args[1]) && !recorder_size_and_dtype(args[1], &nbytes, &dtype))
         return NULL;
-    trail_begin(trail, args[0], dtype, nbytes, 2);
+    trail_begin(trail, args[0], dtype, nbytes, (int)frames - 1);
     Py_XDECREF(dtype);
     Py_RETURN_NONE;
 }

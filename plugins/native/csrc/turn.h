@@ -8,7 +8,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *holder; /* owned; None while nobody has it */
     int queued, watchers;
-    bool closed; /* the group has failed: nobody takes it any more */
+    bool closed; /* the group has failed or ended: nobody takes it any more */
 } Turn;
 
 extern PyTypeObject TurnType;

@@ -12,6 +12,13 @@
 #define RELAX() atomic_signal_fence(memory_order_seq_cst)
 #endif
 
+/* Fetch a line of memory that this rank is about to write to, away from the processors that have read it. */
+#if defined(__x86_64__)
+#define CLAIM(at) __asm__ volatile("prefetchw %0" ::"m"(*(const char *)(at))) /* the compiler's own fetches it to be read */
+#else
+#define CLAIM(at) __builtin_prefetch((at), 1)
+#endif
+
 /* A word of memory that processes share. */
 typedef _Atomic uint64_t Word;
 _Static_assert(sizeof(Word) == 8, "words are shared with other languages");

@@ -39,7 +39,7 @@ static void *run(void *argument)
         uint64_t about[RECORD_WORDS] = {round, 42, 1, 0, 0, 0};
         board.parity ^= 1;
         memset(board_area(&board, rank, board.parity), (int)((round + (uint64_t)rank) % 256), BYTES);
-        if (!board_come_with(&board, about, false))
+        if (!board_come_with(&board, about, false, (Meanwhile){0}))
             while (!board_doze(&board, 1000000))
                 ;
         if (!board_alike(&board, about))

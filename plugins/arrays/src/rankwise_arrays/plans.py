@@ -1,7 +1,7 @@
 """Calls that are prepared once and made many times: what all ranks must say alike is compared when they are prepared.
 
-A plan holds its arrays, and each run is the plain call with these, which takes the backend's shortcut. So a run has
-the call's own errors too, such as where another rank runs another plan.
+A plan holds its arrays, and each run is the plain call, bound to these by the core. So a run has the call's own errors
+too, such as where another rank runs another plan.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from inspect import BoundArguments, signature
 from typing import Any
 
 import rankwise as dist
+from rankwise import binding
 from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.together import compare, together
 
@@ -92,7 +93,7 @@ class Plan:
     def __init__(self, call: str, bound: BoundArguments) -> None:
         self.call = call
         given = bound.arguments
-        self.__call__ = _plain(getattr(dist, call), bound)
+        self.__call__ = binding.bound(call, given, _plain(getattr(dist, call), bound))
         if call in _MESSAGES:
             begun = {name: value for name, value in given.items() if name != "timeout"}
             self._begin = partial(getattr(dist, _MESSAGES[call]), **begun)

@@ -114,9 +114,9 @@ class _PythonTrail:
         self.counted: dict[str, list[int]] = {}
         self.open: deque[_List] = deque(maxlen=_MOST_OPEN)
 
-    def begin(self, op: str, array: Any = "cpu") -> None:
+    def begin(self, op: str, array: Any = "cpu", frames: int = 3) -> None:
         """Note that a collective begins."""
-        frame = _getframe(3)
+        frame = _getframe(frames)
         code = frame.f_code
         if code.co_filename not in known_outside:
             frame = _program(frame)

@@ -13,9 +13,11 @@ from typing import Any
 from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board.board import Board
 
-__all__ = ["Barrier", "BoardCall", "Meet", "MessageCall", "flat"]
+__all__ = ["Barrier", "BoardCall", "Meet", "MessageCall", "Trade", "flat"]
 
 
+#: Carries out the call of a number until a deadline; tells whether all make the same.
+Trade = Callable[[int, Deadline], bool]
 #: Waits for everyone.
 Meet = Callable[[Deadline], None]
 
@@ -37,6 +39,10 @@ class BoardCall:
         call = self.fingerprint
         digest = call.digest() ^ _salt(type(self).__name__)
         return (digest, call.count, *call.sums(rank), self.longest)
+
+    def bound(self, board: Board, about: tuple[int, int, int, int, int], given: Any) -> Trade | None:
+        """Return what offers, exchanges and takes for calls on the same arrays; None where that is no shorter."""
+        return None
 
     def told(self, about: tuple[int, int, int, int, int]) -> tuple[int, int, int, int, int]:
         """Return what `Board.exchange` tells of this very call, once it has been offered."""

@@ -19,7 +19,7 @@ from rankwise.backends import (
     shared_blocks,
 )
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
+from rankwise_gloo_tcp.board.call import BoardCall, Meet, Trade, flat
 
 __all__ = ["ONE_SHOT_NBYTES", "OneShot", "TwoShot", "carried_dtype", "one_shot_fits", "reduce_piece"]
 
@@ -67,6 +67,25 @@ class OneShot(BoardCall):
         self.views = [[area[:nbytes].view(carried) for area in areas] for areas in board.areas()]
         self.takes = root in (-1, board.rank)
         self._now: list[Array] = []
+        #: Whether contributions are reduced as they lie, two at a time.
+        self._is_plain = op.is_plain_on(array.dtype) and op.name != "AVG" and board.size == 2
+
+    def bound(self, board: Board, about: tuple[int, int, int, int, int], given: Any) -> Trade | None:
+        if not self._is_plain or not self.takes:
+            return None
+        array, op = given
+        whole, flip, exchange, merge = flat(array), board.flip, board.exchange, op.merge
+        places = [(views[board.rank], *views) for views in self.views]
+
+        def trade(sequence: int, deadline: Deadline) -> bool:
+            mine, first, second = places[flip()]
+            mine[...] = whole
+            alike = exchange(sequence, about, deadline)
+            if alike:
+                merge(first, second, whole)
+            return alike
+
+        return trade
 
     def offer(self, board: Board, given: Any) -> None:
         array, op = given
@@ -79,6 +98,9 @@ class OneShot(BoardCall):
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         if self.takes:
             array, op = given
+            if self._is_plain:
+                op.merge(*self._now, array if array.ndim == 1 else array.reshape(-1))
+                return
             first, *others = self._now
             reduce_piece(op, first, others, array if array.ndim == 1 else array.reshape(-1), board.size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,12 +16,14 @@ from rankwise.backends import (
     Caller,
     Context,
     Deadline,
+    Ends,
     Fingerprint,
     OrdersDifferError,
     ReduceOp,
     Shortcuts,
     Timeout,
     mismatch,
+    raise_ended,
     seconds,
     unasked_works,
 )
@@ -133,7 +136,14 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
         return {}
     hooks.group = group
     calls.serve(group.trail, group.collected, comm.numbers, comm)
-    return {name: getattr(calls, name) for name in (*_PUBLIC, "known")}
+    return {name: getattr(calls, name) for name in (*_PUBLIC, "known")} | {"bind": partial(_bind, calls)}
+
+
+def _bind(
+    calls: Calls, name: str, args: tuple[Any, ...], timeout: Timeout | None, plain: Callable[[], Any], ends: Ends
+) -> Callable[[], Any]:
+    """Bind a public call in C: see `Shortcuts`."""
+    return calls.bind(name, args, timeout, plain, partial(raise_ended, ends))
 
 
 def messages(by: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ What does not fit through the board goes by messages, once the board has compare
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import Call, Deadline, Prepared, mismatch
@@ -83,6 +84,26 @@ class AtBoard:
         """Return the arrays of a call."""
         given = self._given(call)
         return given if self._kept is None else (given, self._kept(call))
+
+    def bound(self, given: Any) -> Callable[[int, Deadline], None]:
+        """Return what runs a call on the same arrays again and again."""
+        board, comm, fingerprint = self._board, self._comm, self.fingerprint
+        trade = self.call.bound(board, self.about, given)
+        if trade is None:
+            return partial(self.run, given)
+
+        def run(sequence: int, deadline: Deadline) -> None:
+            waited_ns = board.waited_ns
+            try:
+                alike = trade(sequence, deadline)
+            except TimeoutError:
+                raise agreement.late(board, comm.context.global_ranks, deadline) from None
+            if not alike:
+                raise mismatch(comm, fingerprint, sequence, deadline)
+            if board.waited_ns != waited_ns:
+                comm.on_wait(board.waited_ns - waited_ns)
+
+        return run
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
