@@ -35,7 +35,7 @@ from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
 from rankwise.basics.debug import DebugLevel, get_debug_level, set_debug_level, set_debug_level_from_env
-from rankwise.basics.loading import later
+from rankwise.basics.loading import later, needs_next
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import skip_callers
 from rankwise.basics.version import __version__
@@ -292,6 +292,7 @@ _BROUGHT = {
     "world": "rankwise-arrays",
 }
 
+needs_next("rankwise.calls.collectives", "rankwise.calls.exchanges", "rankwise.calls.p2p")
 _later = later(__name__, _LATER, {room: f"rankwise.{room}" for room in _ROOMS})
 
 

@@ -11,7 +11,10 @@ from typing import Any
 
 from rankwise.basics.tracebacks import shorten
 
-__all__ = ["later", "loading"]
+__all__ = ["later", "load_next", "loading", "needs_next"]
+
+#: What a program that begins a group asks for next.
+_next: list[str] = []
 
 
 @contextmanager
@@ -52,3 +55,15 @@ def later(
         return found
 
     return find
+
+
+def needs_next(*modules: str) -> None:
+    """Have ranks load some modules as they begin a group, so that no call has to."""
+    _next.extend(modules)
+
+
+def load_next() -> None:
+    """Load them."""
+    with loading():
+        for module in _next:
+            import_module(module)

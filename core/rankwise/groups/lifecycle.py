@@ -16,6 +16,7 @@ from rankwise.basics.attending import dismiss
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import debug_log
 from rankwise.basics.interrupts import held, is_interrupt
+from rankwise.basics.loading import load_next
 from rankwise.basics.systems import keep_standard
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import BackendUnavailableError, DistError
@@ -155,6 +156,7 @@ def _open(
     if blank.config.refusal is not None:
         raise blank.config.refusal
     keep_standard()
+    load_next()
     try:
         opened = enable(world, *find(deadline), blank, deadline)
     except BaseException:
@@ -221,6 +223,7 @@ def _begin(world: World, first: Plan, deadline: Deadline) -> ProcessGroup:
     )
     world.store = first.store
     world.watcher = observers.begin(world, first.global_rank, first.ranks)
+    load_next()
     made = world.default = make_group(world, first, deadline)
     observers.start(world)
     made.make_ready()
