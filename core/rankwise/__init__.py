@@ -212,6 +212,8 @@ _UNSHOWN = {
     *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu", "reduce_scatter_multigpu"),
     # `rankwise.backends`
     *("API_VERSION", "Availability", "BackendConfig", "BackendSpec", "Communicator", "Context", "StoreLike"),
+    # what `rankwise-arrays` prepares calls by
+    "binding",
     # what launchers and libraries use
     *("as_store", "register_rendezvous_handler", "rendezvous", "skip_callers"),
     # what calls return, by its class

@@ -61,7 +61,7 @@ def texts():
                     yield f"{one.__module__}.{name}.{method}", inspect.getattr_static(one, method), inner
 
 
-BLOCKS = {f"{page}-{module.__name__}": (page, module, names) for page, module, names in blocks()}
+BLOCKS = {f"{page}-{module.__name__}-{names[0]}": (page, module, names) for page, module, names in blocks()}
 #: A page leaves out what has no docstring of its own, such as a method whose base class describes it.
 TEXTS = {name: (one, node) for name, one, node in texts() if ast.get_docstring(node)}
 
