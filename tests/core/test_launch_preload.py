@@ -24,11 +24,12 @@ TIMEOUT_S = 60
 #: Tells what a program can know of how it has been started.
 TELLING = """
 import json, os, sys, threading
+OF_ONE_JOB = ("TORCHELASTIC_RUN_ID", "RANKWISE_STORE", "_")
 main = sys.modules["__main__"]
 print(json.dumps({
     "argv": sys.argv, "path": sys.path[0], "name": __name__, "file": __file__, "spec": main.__spec__ is None,
     "package": __package__, "loader": type(__loader__).__name__, "main": main.__dict__ is globals(),
-    "environment": {k: v for k, v in os.environ.items() if "_PORT" not in k and k not in ("TORCHELASTIC_RUN_ID", "_")},
+    "environment": {k: v for k, v in os.environ.items() if "_PORT" not in k and k not in OF_ONE_JOB},
     "out": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stdout.seekable()],
     "err": [sys.stderr.encoding, sys.stderr.errors, sys.stderr.line_buffering, sys.stderr.seekable()],
     "input": sys.stdin.read(), "threads": threading.active_count(), "folder": os.getcwd(),
