@@ -46,6 +46,10 @@ class Keeper(Protocol):
 
 #: Ends a call that has failed as the public function does, with the error that the call is about to raise.
 Ends: TypeAlias = "Callable[[BaseException], object]"
+#: Of a call that may be known its kind, what is handed over to what does it, and this rank's own contribution.
+_Kind: TypeAlias = "tuple[tuple[Any, ...], Any, Any]"
+#: See `bind` of `Shortcuts`.
+Binder: TypeAlias = "Callable[[str, tuple[Any, ...], Timeout | None, Callable[[], Any], Ends], Callable[[], Any]]"
 #: How many frames there are to the program's: that of `begin`, that of what calls it, and for a public call that of the
 #: fast call and its own.
 _BELOW_A_BOUND_CALL, _BELOW_A_PUBLIC_CALL = 2, 4
@@ -109,7 +113,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         timeout_s = group.timeout_s if timeout is None else seconds(timeout)
         return carry_out("barrier", "cpu", found, None, timeout_s)
 
-    def kind_of(name: str, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any] | None:
+    def kind_of(name: str, args: tuple[Any, ...]) -> _Kind | None:
         if name == "barrier":
             return ("barrier",), None, "cpu"
         if name not in ("all_reduce", "broadcast"):
@@ -123,6 +127,24 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         if type(option) is not op_type or option.factor is not None:
             return None
         return (name, option.name, array.dtype, array.shape), args, array
+
+    def known(name: str, args: tuple[Any, ...]) -> Known | None:
+        kind = None if turn.closed else kind_of(name, args)
+        if kind is None:
+            return None
+        key, given, array = kind
+        found = kinds.get(key)
+        return None if found is None else (comm, found, given, array)
+
+    all_reduce, broadcast = array_call("all_reduce", True), array_call("broadcast", False)
+    bind = _binder(comm, group, kind_of)
+    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier, bind=bind, known=known)
+
+
+def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, tuple[Any, ...]], _Kind | None]) -> Binder:
+    """Return what binds calls of a group: see `bind` of `Shortcuts`."""
+    collected, kinds, order, turn = group.collected, comm.kinds, comm.order, comm.order.turn
+    begin, end, sequence, take = group.trail.begin, group.trail.end, comm.numbers, comm.order.turn.take
 
     def bind(name: str, args: Any, timeout: Timeout | None, plain: Callable[[], Any], ends: Ends) -> Callable[[], Any]:
         kind = kind_of(name, args) if timeout is None else None
@@ -168,16 +190,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
 
         return bound
 
-    def known(name: str, args: tuple[Any, ...]) -> Known | None:
-        kind = None if turn.closed else kind_of(name, args)
-        if kind is None:
-            return None
-        key, given, array = kind
-        found = kinds.get(key)
-        return None if found is None else (comm, found, given, array)
-
-    all_reduce, broadcast = array_call("all_reduce", True), array_call("broadcast", False)
-    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier, bind=bind, known=known)
+    return bind
 
 
 # Shortcuts: what a communicator may offer beside its methods, so that plain calls skip all that lies between
@@ -292,5 +305,5 @@ class Shortcuts:
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None
     isend: Callable[[Any, Any, Any, Any, Any], Work | tuple[Ticket, Work | None] | None] = lambda *args: None
     irecv: Callable[[Any, Any, Any, Any, Any], Work | tuple[Ticket, int, int] | None] = lambda *args: None
-    bind: Callable[[str, tuple[Any, ...], Timeout | None, Callable[[], Any], Ends], Callable[[], Any]] = _plain
+    bind: Binder = _plain
     known: Callable[[str, tuple[Any, ...]], Known | None] = _unknown
