@@ -225,8 +225,21 @@ def look_through(members: Iterable[Member]) -> None:
             assert later <= epoch or word["step"] >= step, f"step {step} of epoch {epoch} is lost in epoch {later}"
 
 
+def carry_out(events: int, first_seed: int, storm_of: Callable[[int, int], Any]) -> None:
+    """Carry out jobs until there were so many events; `storm_of` makes one of a seed and a number of events."""
+    happened: Counter[str] = Counter()
+    for seed, left in enumerate(range(events, 0, -EVENTS), first_seed):
+        began = time.monotonic()
+        print(f"seed {seed}", end=" ", flush=True)
+        storm = storm_of(seed, min(EVENTS, left))
+        storm.run()
+        happened += storm.happened
+        print(f"well, {time.monotonic() - began:.0f} s", flush=True)
+    print(", ".join(f"{what}: {count}" for what, count in happened.items()))
+
+
 def main() -> None:
-    """Carry out jobs until there were so many events."""
+    """Ask what is to happen, and have it happen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=100, help="how many in all")
     parser.add_argument("--seed", type=int, default=0, help="of the first job; each further one has the next")
@@ -234,15 +247,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.hosts > 1:
         os.environ.setdefault("RANKWISE_OUTAGE_LIMIT_S", "3")
-    happened: Counter[str] = Counter()
-    for number, left in enumerate(range(options.events, 0, -EVENTS)):
-        seed, began = options.seed + number, time.monotonic()
-        print(f"seed {seed}", end=" ", flush=True)
-        storm = Storm(seed, min(EVENTS, left), options.hosts)
-        storm.run()
-        happened += storm.happened
-        print(f"well, {time.monotonic() - began:.0f} s", flush=True)
-    print(", ".join(f"{what}: {count}" for what, count in happened.items()))
+    carry_out(options.events, options.seed, lambda seed, events: Storm(seed, events, options.hosts))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from threading import Thread
 from typing import Any
 
 from elastic_company import PATIENCE_S
-from elastic_storm import AT_ONCE, EVENTS, MOMENT_S, STOP_S, look_through
+from elastic_storm import AT_ONCE, MOMENT_S, STOP_S, carry_out, look_through
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.core.node_launchers import free_pair
@@ -324,15 +324,7 @@ def main() -> None:
         took = Storm(options.seed, 0, options.elastic, options.meeting).time(options.times)
         print(f"a launcher that was killed is named after {statistics.median(took):.2f} s, at most {max(took):.2f} s")
         return
-    happened: Counter[str] = Counter()
-    for number, left in enumerate(range(options.events, 0, -EVENTS)):
-        seed, began = options.seed + number, time.monotonic()
-        print(f"seed {seed}", end=" ", flush=True)
-        storm = Storm(seed, min(EVENTS, left), options.elastic, options.meeting)
-        storm.run()
-        happened += storm.happened
-        print(f"well, {time.monotonic() - began:.0f} s", flush=True)
-    print(", ".join(f"{what}: {count}" for what, count in happened.items()))
+    carry_out(options.events, options.seed, lambda seed, events: Storm(seed, events, options.elastic, options.meeting))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ def taken(call: str, value: Any) -> Taken:
 
 def copied(array: Array) -> Array:
     """Return a new array in the order of rows, with the same values."""
+    if type(array) is np.ndarray:
+        return array.copy()
     kind = kind_of(array)
     if kind is None:
         return array.copy(order="C")
@@ -127,7 +129,7 @@ def concatenated(parts: Sequence[Array], axis: int | None) -> Array:
 
 def is_member(group: Group) -> bool:
     """Tell whether this rank takes part in calls on a group."""
-    return dist.get_rank(group) >= 0
+    return group is None or dist.get_rank(group) >= 0  # all are in the default group, which is not asked for that
 
 
 def _number(call: str, value: complex) -> Array:
