@@ -65,7 +65,7 @@ static PyObject *calls_reason(const Calls *calls, Ending ending)
 {
     if (ending == UNLIKE)
         return NULL;
-    PyObject *error = ending == BROKEN ? NULL : PyObject_CallNoArgs(ending == UNREADABLE ? calls->unreadable : calls->garbled);
+    PyObject *error = ending == BROKEN ? NULL : PyObject_CallNoArgs(calls->garbled);
     return error == NULL ? arguments_raised() : error;
 }
 

@@ -16,7 +16,7 @@ typedef struct {
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected, *owner; /* of the group that is served, as the trail is; NULL before */
-    PyObject *tell, *wait, *learn, *unreadable, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
+    PyObject *tell, *wait, *learn, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
 } Calls;

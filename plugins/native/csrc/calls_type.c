@@ -248,12 +248,11 @@ static PyObject *calls_ops_of(PyObject *given)
 /* Where each object is that is held. */
 static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
                               offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
-                              offsetof(Calls, learn),     offsetof(Calls, unreadable), offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
+                              offsetof(Calls, learn),     offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
 static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
                              {"wait", offsetof(Calls, wait)},
                              {"learn", offsetof(Calls, learn)},
-                             {"unreadable", offsetof(Calls, unreadable)},
                              {"garbled", offsetof(Calls, garbled)},
                              {"failed", offsetof(Calls, failed)},
                              {"broken", offsetof(Calls, broken)}};

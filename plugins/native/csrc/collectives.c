@@ -154,80 +154,6 @@ const unsigned char *collectives_piece_of(const Call *call, const Route *route, 
     return board_area(call->board, route->take[i].peer, parity) + slot;
 }
 
-/* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. */
-static Ending collectives_fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS])
-{
-    bool readable = true;
-    for (int i = 0; i < route->takes; i++) {
-        Part part = route->take[i].part;
-        size_t nbytes = part.count * route->item;
-        for (size_t done = 0; readable && collectives_is_fetched(route, part) && done < nbytes; done += FETCHED) {
-            size_t now = nbytes - done < FETCHED ? nbytes - done : FETCHED;
-            readable = board_fetch(call->board, route->take[i].peer, addresses[i] + done, part.bytes + done, now);
-            if (!collectives_look_around(call))
-                return BROKEN;
-        }
-    }
-    if (!collectives_meet_all(call)) /* here, too, it is heard that a peer has died */
-        return BROKEN;
-    return readable ? DONE : UNREADABLE;
-}
-
-/* Whether the outcome is in memory that all ranks have in common: then it is there already, but for parts that lie elsewhere,
-   which their ranks copy to their places. If only some have it there, these write now what the others wait for. */
-static bool collectives_have_in_common(Call *call, const Route *route, Part to, Part from, size_t room, Ending *ending)
-{
-    uint64_t every, any;
-    board_told_in_common(call->board, &every, &any);
-    if ((any & COMMON) == 0)
-        return false;
-    bool all = ((every ^ any) & ~(uint64_t)IN_PLACE) == 0;
-    if (all && (every & IN_PLACE) != 0)
-        return true;
-    if (all && to.bytes != from.bytes)
-        memcpy(to.bytes, from.bytes, to.count * route->item);
-    else if (!all && route->word != 0)
-        collectives_write_pieces(call, route, 0, room, call->written);
-    if (!collectives_meet_all(call))
-        *ending = BROKEN;
-    return all;
-}
-
-Ending collectives_pass(Call *call, const Route *route, TakePieces take, void *more, Part to, Part from)
-{
-    size_t room = board_slot_nbytes(call->board, route->slots) / route->item, large = LARGE / route->item;
-    uint64_t addresses[MOST_PARTS];
-    for (int i = 0; i < route->sends + route->takes; i++)
-        if ((i < route->sends ? route->send[i].part : route->take[i - route->sends].part).count > large)
-            collectives_let_go(call);
-    collectives_flip(call);
-    if (route->word == 0)
-        collectives_write_pieces(call, route, 0, room, call->written);
-    Ending ending = collectives_exchange(call);
-    if (ending == DONE && route->common && collectives_have_in_common(call, route, to, from, room, &ending)) {
-        collectives_take_back(call);
-        return ending;
-    }
-    uint64_t told = ending == DONE && route->told ? board_longest(call->board) : route->longest, longest = told & ~FETCHES;
-    for (int i = 0; ending == DONE && i < route->takes; i++) /* before the place is written to again */
-        memcpy(&addresses[i], collectives_piece_of(call, route, i, call->written), sizeof addresses[i]);
-    for (uint64_t start = 0; ending == DONE; start += room) {
-        unsigned long long parity = call->written;
-        bool last = longest <= room || start >= longest - room;
-        if (!last)
-            collectives_write_pieces(call, route, start + room, room, collectives_flip(call));
-        take(call, route, start, room, parity, more);
-        if (last)
-            break;
-        if (!collectives_meet_all(call))
-            ending = BROKEN;
-    }
-    if (ending == DONE && (told & FETCHES) != 0)
-        ending = collectives_fetch(call, route, addresses);
-    collectives_take_back(call);
-    return ending;
-}
-
 static void collectives_put(void *to, const void *from, size_t nbytes, bool streamed)
 {
     if (streamed)
@@ -245,6 +171,130 @@ static bool collectives_streams(const Route *route)
     return nbytes >= STREAMED;
 }
 
+/* Have what this rank has for itself at its place. */
+static void collectives_keep(const Route *route, Kept *kept)
+{
+    if (!kept->there && kept->to.count > 0 && kept->to.bytes != kept->from.bytes)
+        collectives_put(kept->to.bytes, kept->from.bytes, kept->to.count * route->item, collectives_streams(route));
+    kept->there = true;
+}
+
+static size_t collectives_longest_of(const Route *route)
+{
+    size_t longest = 0;
+    for (int i = 0; i < route->sends; i++)
+        longest = route->send[i].part.count > longest ? route->send[i].part.count : longest;
+    for (int i = 0; i < route->takes; i++)
+        longest = route->take[i].part.count > longest ? route->take[i].part.count : longest;
+    return longest;
+}
+
+/* Whether others may still read what an array lies over. */
+static bool collectives_offers(const Route *route, Part array)
+{
+    for (int i = 0; i < route->sends; i++) {
+        Part part = route->send[i].part;
+        if (part.bytes < array.bytes + array.count * route->item && array.bytes < part.bytes + part.count * route->item)
+            return true;
+    }
+    return false;
+}
+
+/* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. `left` is 0, or
+   of how many elements the longest part is, as some rank could not read: so it is with memory of a device's driver. */
+static Ending collectives_fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS], Kept *kept, uint64_t *left)
+{
+    bool readable = true;
+    for (int i = 0; i < route->takes; i++) {
+        Part part = route->take[i].part;
+        size_t nbytes = part.count * route->item;
+        for (size_t done = 0; readable && collectives_is_fetched(route, part) && done < nbytes; done += FETCHED) {
+            size_t now = nbytes - done < FETCHED ? nbytes - done : FETCHED;
+            readable = board_fetch(call->board, route->take[i].peer, addresses[i] + done, part.bytes + done, now);
+            if (!collectives_look_around(call))
+                return BROKEN;
+        }
+    }
+    if (!collectives_offers(route, kept->to)) /* the others are still at work */
+        collectives_keep(route, kept);
+    const uint64_t about[RECORD_WORDS] = {[LONGEST] = collectives_longest_of(route) | (readable ? 0 : FETCHES)};
+    bool come = board_come_with(call->board, about, call->holds, (Meanwhile){0});
+    if (!(come ? collectives_look_around(call) : collectives_wait_for_the_late(call))) /* here, too, it is heard that a peer has died */
+        return BROKEN;
+    uint64_t told = board_longest(call->board), longest = route->told ? told & ~FETCHES : collectives_longest_of(route);
+    *left = (told & FETCHES) != 0 ? longest : 0;
+    return DONE;
+}
+
+/* Whether the outcome is in memory that all ranks have in common: then it is there already, but for parts that lie elsewhere,
+   which their ranks copy to their places. If only some have it there, these write now what the others wait for. */
+static bool collectives_have_in_common(Call *call, const Route *route, Kept *kept, size_t room, Ending *ending)
+{
+    uint64_t every, any;
+    board_told_in_common(call->board, &every, &any);
+    if ((any & COMMON) == 0)
+        return false;
+    bool all = ((every ^ any) & ~(uint64_t)IN_PLACE) == 0;
+    if (all && (every & IN_PLACE) != 0)
+        return true;
+    if (all)
+        collectives_keep(route, kept);
+    else if (route->word != 0)
+        collectives_write_pieces(call, route, 0, room, call->written);
+    if (!collectives_meet_all(call))
+        *ending = BROKEN;
+    return all;
+}
+
+/* Take piece after piece, the first of which has been written, and write the next meanwhile. */
+static Ending collectives_take_pieces(Call *call, const Route *route, uint64_t longest, size_t room, TakePieces take, void *more)
+{
+    for (uint64_t start = 0;; start += room) {
+        unsigned long long parity = call->written;
+        bool last = longest <= room || start >= longest - room;
+        if (!last)
+            collectives_write_pieces(call, route, start + room, room, collectives_flip(call));
+        take(call, route, start, room, parity, more);
+        if (last)
+            return DONE;
+        if (!collectives_meet_all(call))
+            return BROKEN;
+    }
+}
+
+/* Take what is passed through the slots, and then what is fetched; all of it through the slots where that cannot be. */
+static Ending collectives_take(Call *call, const Route *route, size_t room, TakePieces take, void *more, Kept *kept)
+{
+    uint64_t told = route->told ? board_longest(call->board) : route->longest, addresses[MOST_PARTS], left = 0;
+    for (int i = 0; i < route->takes; i++) /* before the place is written to again */
+        memcpy(&addresses[i], collectives_piece_of(call, route, i, call->written), sizeof addresses[i]);
+    Ending ending = collectives_take_pieces(call, route, told & ~FETCHES, room, take, more);
+    if (ending == DONE && (told & FETCHES) != 0)
+        ending = collectives_fetch(call, route, addresses, kept, &left);
+    if (ending != DONE || left == 0)
+        return ending;
+    Route whole = *route;
+    whole.fetch_count = SIZE_MAX;
+    collectives_write_pieces(call, &whole, 0, room, collectives_flip(call));
+    return collectives_meet_all(call) ? collectives_take_pieces(call, &whole, left, room, take, more) : BROKEN;
+}
+
+Ending collectives_pass(Call *call, const Route *route, TakePieces take, void *more, Kept *kept)
+{
+    size_t room = board_slot_nbytes(call->board, route->slots) / route->item;
+    if (collectives_longest_of(route) > LARGE / route->item)
+        collectives_let_go(call);
+    collectives_flip(call);
+    if (route->word == 0)
+        collectives_write_pieces(call, route, 0, room, call->written);
+    Ending ending = collectives_exchange(call);
+    bool there = ending == DONE && route->common && collectives_have_in_common(call, route, kept, room, &ending);
+    if (ending == DONE && !there)
+        ending = collectives_take(call, route, room, take, more, kept);
+    collectives_take_back(call);
+    return ending;
+}
+
 static void collectives_copy(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more)
 {
     bool streamed = *(bool *)more;
@@ -259,8 +309,9 @@ static void collectives_copy(Call *call, const Route *route, size_t start, size_
 Ending collectives_move(Call *call, const Route *route, Part to, Part from)
 {
     bool streamed = collectives_streams(route);
-    Ending ending = collectives_pass(call, route, collectives_copy, &streamed, to, from);
-    if (ending == DONE && to.count > 0 && to.bytes != from.bytes)
-        collectives_put(to.bytes, from.bytes, to.count * route->item, streamed);
+    Kept kept = {to, from, false};
+    Ending ending = collectives_pass(call, route, collectives_copy, &streamed, &kept);
+    if (ending == DONE)
+        collectives_keep(route, &kept);
     return ending;
 }

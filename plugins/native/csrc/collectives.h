@@ -22,9 +22,9 @@ typedef struct {
     Meanwhile begin; /* notes that the call begins, with the interpreter and before anything is waited for; {0} when done */
 } Call;
 
-/* UNLIKE: the calls differ. APART: they are the same, but not all ranks have sent their data along. UNREADABLE: another
-   rank's memory is. GARBLED: what came is none of such a call. BROKEN: an exception is set. */
-typedef enum { DONE, UNLIKE, APART, UNREADABLE, GARBLED, BROKEN } Ending;
+/* UNLIKE: the calls differ. APART: they are the same, but not all ranks have sent their data along. GARBLED: what came is
+   none of such a call. BROKEN: an exception is set. */
+typedef enum { DONE, UNLIKE, APART, GARBLED, BROKEN } Ending;
 
 typedef struct {
     unsigned char *bytes;
@@ -53,6 +53,12 @@ enum { LARGE = 65536 };
 /* Results of so many bytes are more than the nearer caches hold. */
 enum { STREAMED = 2 << 20 };
 
+/* What a rank has for itself: where to and where from, and whether it is there. */
+typedef struct {
+    Part to, from;
+    bool there;
+} Kept;
+
 /* What is done with the pieces that have come: from element `start` on, so many of each part at the most. */
 typedef void (*TakePieces)(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity, void *more);
 
@@ -66,8 +72,8 @@ bool collectives_meet_all(Call *call);
 /* How many elements of a part are left from `start` on, of those that there is room for. */
 size_t collectives_within(Part part, size_t start, size_t room);
 const unsigned char *collectives_piece_of(const Call *call, const Route *route, int i, unsigned long long parity);
-/* Pass data through the slots, piece by piece, and take what comes. */
-Ending collectives_pass(Call *call, const Route *route, TakePieces take, void *more, Part to, Part from);
+/* Pass data through the slots, piece by piece, and take what comes; keep what this rank has for itself if time is left. */
+Ending collectives_pass(Call *call, const Route *route, TakePieces take, void *more, Kept *kept);
 /* The areas to write before the next turn, and to read after it. */
 unsigned long long collectives_flip(Call *call);
 /* Post what was written and the record; DONE if all make the same call. */

@@ -222,5 +222,5 @@ Ending reductions_combine(Call *call, const Route *route, const void *own, void 
     combination.out = out;
     combination.streamed = route->takes > 0 && route->take[0].part.count * route->item >= STREAMED;
     reduction_prepare(&combination.reduction, op, kind);
-    return collectives_pass(call, route, reductions_merge_in, &combination, (Part){0}, (Part){0});
+    return collectives_pass(call, route, reductions_merge_in, &combination, &(Kept){0});
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import mmap
 import os
 import signal
 import threading
@@ -23,6 +25,9 @@ from rankwise_gloo_tcp.transport.rings import _TAIL
 
 # So that parts of the sizes that are drawn are read from their owners' memory too, where the ranks may do so.
 board.FETCH_FROM_NBYTES = 32 << 10
+
+#: The number of a system call that has no function in the C library.
+_MEMFD_SECRET = 447
 
 #: Every byte of a message can be told: a slice of this that begins at a number of the message's own.
 _PATTERN = (np.arange(6 << 20) % 251).astype(np.uint8)
@@ -180,6 +185,57 @@ def collectives(seed: int, rounds: int) -> list[str]:
             raise AssertionError(f"seed {seed}, round {turn}, after {names[-3:]}, state {state['state']}") from error
     end()
     return names
+
+
+def secret(nbytes: int) -> Any:
+    """Return memory that no other process can read, as that of a device's driver is; None where there is none."""
+    descriptor = ctypes.CDLL(None).syscall(_MEMFD_SECRET, 0)
+    if descriptor < 0:
+        return None
+    try:
+        os.ftruncate(descriptor, nbytes)
+        return np.frombuffer(mmap.mmap(descriptor, nbytes), np.uint8)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def unreadable(rounds: int) -> None:
+    """Send from memory that the kernel reads for nobody else, on one rank or on all."""
+    rank, size = begin()
+    hidden = secret(3_000_000)
+    assert hidden is not None
+
+    def held(array: Any, hides: bool) -> Any:
+        """Return the same, in that memory."""
+        if not hides:
+            return array.copy()
+        place = hidden[: array.nbytes].view(array.dtype)
+        place[:] = array
+        return place
+
+    rng = np.random.default_rng(size)
+    for _ in range(rounds):
+        hides = rank in rng.choice(size, rng.integers(1, size + 1), replace=False)
+        for nbytes in (70_000, 1_000_000, 3_000_000):
+            arrays = [_PATTERN[first : first + nbytes] for first in rng.integers(1, 100, size)]
+            root, mine = int(rng.integers(size)), held(arrays[rank], hides)
+            outs = [np.zeros(nbytes, np.uint8) for _ in range(size)]
+            dist.all_gather(outs, mine)
+            assert all((out == array).all() for out, array in zip(outs, arrays, strict=True))
+            dist.gather(mine, outs if rank == root else None, root)
+            assert all((out == array).all() for out, array in zip(outs, arrays, strict=True))
+            cut = nbytes // size
+            parts = [held(array[:cut], False) for array in arrays[:-1]] + [mine[:cut]]
+            dist.all_to_all([out[:cut] for out in outs], parts)
+            ends = [arrays[source if rank == size - 1 else rank] for source in range(size)]
+            assert all((out[:cut] == end[:cut]).all() for out, end in zip(outs, ends, strict=True))
+            dist.scatter(outs[0], [mine] * size if rank == root else None, root)
+            assert (outs[0] == arrays[root]).all()
+            dist.broadcast(mine, root)
+            assert (mine == arrays[root]).all()
+    end()
 
 
 def averages_of_what_has_no_quotient() -> None:
@@ -363,9 +419,9 @@ def too_long_and_withdrawn(rounds: int) -> None:
                 assert error or (room == i).all()
             assert unmet.cancel()
         dist.barrier()
-    if rank == 0:  # what has been taken is confirmed, but for what is too little to be worth a frame, or a call from C
+    if rank == 0:  # what has been taken is confirmed, but for what is too little for a frame, of Python and of C
         window, engine = _comm().engine.dispatcher.outbox.windows[1], _comm().engine
-        until(lambda: window.unconfirmed < (1 << 20) + (256 << 10), engine.look)
+        until(lambda: window.unconfirmed < 2 << 20, engine.look)
     dist.barrier()
     end()
 

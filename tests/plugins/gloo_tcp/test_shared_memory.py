@@ -68,6 +68,11 @@ def test_what_ranks_do_comes_to_a_good_end(pool: RankPool, program: Any, argumen
     pool.run(program, *arguments)
 
 
+@pytest.mark.skipif(programs.secret(3_000_000) is None, reason="all memory can be read here")
+def test_memory_that_others_cannot_read_is_passed_on(pool: RankPool) -> None:
+    pool.run(programs.unreadable, 20 if STRESS else 2)
+
+
 def test_a_receive_from_anyone_ends_at_its_timeout(pool: RankPool) -> None:
     # It looks for long, so that a busy machine cannot end the look by taking the processor away.
     assert 0.3 <= pool.run(programs.nobody_sends, 0.05)[0] < 0.7

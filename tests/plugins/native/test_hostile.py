@@ -93,13 +93,13 @@ class Hooks:
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
         return self.kinds.get(kind_of(name, array, option, numbers, RANK))
 
-    def unreadable(self) -> CollectiveMismatchError:
-        return CollectiveMismatchError("it cannot be read", (0,))
+    def garbled(self) -> CollectiveMismatchError:
+        return CollectiveMismatchError("it is none of such a call", (0,))
 
     def failed(self, kind: Any, number: int, error: BaseException | None, given: Any) -> None:
         raise error or CollectiveMismatchError("they differ", (0,))
 
-    garbled, broken = unreadable, failed
+    broken = failed
 
 
 def arrays(elements: int) -> list[Any]:

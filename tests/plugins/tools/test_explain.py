@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from rankwise.backends import Call, ReduceOp
 from rankwise.backends import compiled_parts as native
 from rankwise.cli import NOT_INSTALLED, main
 from rankwise.collective.algorithms.table import CHOICES, derived_algorithm, fitting_algorithm
-from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
+from rankwise_gloo_tcp.board.board import fetch_from_nbytes
 from rankwise_gloo_tcp.board.moving import Combine, Move, ToAll
 from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
@@ -72,7 +73,7 @@ def board() -> SimpleNamespace:
         size=SIZE,
         areas=lambda: areas,
         area_nbytes=512 << 10,
-        fetch_nbytes=FETCH_FROM_NBYTES,
+        fetch_nbytes=partial(fetch_from_nbytes, True),
         slot_nbytes=lambda slots: min(256 << 10, (512 << 10) // slots),
     )
 

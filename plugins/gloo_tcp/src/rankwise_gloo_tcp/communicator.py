@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -29,7 +28,7 @@ from rankwise.backends import (
     to_device,
     to_host,
 )
-from rankwise.errors import DistBackendError, DistError, DistTimeoutError, PeerDiedError
+from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.strategy import Strategy
@@ -47,8 +46,6 @@ __all__ = ["GlooCommunicator"]
 _HASTE_S = 1.0
 #: After how many ranks each one looks that waits at the board of a large group.
 _BEHIND = 8
-#: How long after its memory has gone the end of a process may be heard of.
-_HEARD_S = 1.0
 
 
 def behind(ranks: Sequence[int], rank: int, size: int) -> Sequence[int]:
@@ -238,17 +235,6 @@ class GlooCommunicator(Communicator):
         if parting is not None:
             return PeerDiedError(self.context.global_ranks[peer], known.card.host, parted(*parting))
         return None
-
-    def unreadable(self) -> DistError:
-        """Return why a rank's memory cannot be read any more: that it has died, which is heard of a moment later."""
-        deadline = Deadline(_HEARD_S)
-        while not deadline.expired():
-            self.look()
-            dead = next((peer.dead for peer in self.engine.peers.all if peer.dead is not None), None)
-            if dead is not None:
-                return dead
-            time.sleep(0.001)
-        return DistBackendError("another rank's memory could not be read any more")
 
     def peer_died(self, rank: int, error: DistError) -> bool:
         """Fail what needs a rank whose process has ended, now or later; the rest goes on."""

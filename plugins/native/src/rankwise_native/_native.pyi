@@ -150,8 +150,6 @@ class CallHooks(Protocol):
         """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
         """Return the `CallKind` of a call that has been prepared, or None."""
-    def unreadable(self) -> BaseException:
-        """Return why another rank's memory cannot be read."""
     def garbled(self) -> BaseException:
         """Return what is wrong with a rank that sends something else than its call has."""
     def failed(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> None:

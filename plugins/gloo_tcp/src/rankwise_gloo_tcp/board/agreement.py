@@ -9,14 +9,14 @@ from rankwise_gloo_tcp.board.board import Board
 __all__ = ["late", "timely"]
 
 
-def timely(board: Board, names: tuple[int, ...], deadline: Deadline) -> None:
-    """Return once everyone has come to the same point.
+def timely(board: Board, names: tuple[int, ...], deadline: Deadline, *numbers: int) -> None:
+    """Tell some numbers, if any, and return once everyone has come to the same point.
 
     Raises:
         DistTimeoutError: Some have not; it names them.
     """
     try:
-        board.meet(deadline)
+        board.tell(numbers, deadline) if numbers else board.meet(deadline)
     except TimeoutError:
         raise late(board, names, deadline) from None
 

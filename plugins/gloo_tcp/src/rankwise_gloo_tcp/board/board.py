@@ -32,15 +32,17 @@ from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes
 
-__all__ = ["FETCHES", "FETCH_FROM_NBYTES", "SHARED", "Board", "Layout", "available", "create", "least_area_nbytes"]
+__all__ = ["FETCHES", "SHARED", "Board", "Layout", "available", "create", "fetch_from_nbytes", "least_area_nbytes"]
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
-#: From which length on a part had better be copied by its receiver alone than by both ends through the board: two
-#: processors that are near each other pass it on in the caches in less time, or at this length in the same; two that
-#: are far apart take three times as long, and one does not know. How fast the kernel reads depends on the pages: those
-#: of 2 MiB, which NumPy asks for, are twice as fast as those of 4 KiB.
-FETCH_FROM_NBYTES = 8 << 20
+#: From which length on a part that one rank reads had better be copied by its receiver alone than by both ends through
+#: the board: one pass instead of two, for a call of the kernel and one more meeting. What the board needs is written
+#: once for all who read it, so that the length is as many times this one.
+FETCH_FROM_NBYTES = 16 << 10
+#: Where ranks share processors a meeting costs these's change of hands; and where more than so many read one rank's
+#: memory at the same time, they wait for each other in the kernel.
+_SHARED_FETCH_FROM_NBYTES, _FEW_AT_ONCE, _MANY_FETCH_FROM_NBYTES = 256 << 10, 4, 8 << 20
 
 #: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
@@ -97,6 +99,19 @@ def _area_nbytes(size: int, may_spin: bool) -> int:
 def least_area_nbytes(size: int) -> int:
     """Return how much an area of a board of so many ranks has at least, whether they share processors or not."""
     return min(_area_nbytes(size, may_spin) for may_spin in (False, True))
+
+
+def fetch_from_nbytes(may_spin: bool, readers: int = 1, at_once: bool = False) -> int:
+    """Return from which length on a part is copied from its owner's memory, where that may be read.
+
+    Args:
+        may_spin: Whether there is a processor for each rank.
+        readers: How many ranks read it.
+        at_once: Whether all begin with this part.
+    """
+    if at_once and readers > _FEW_AT_ONCE:
+        return _MANY_FETCH_FROM_NBYTES
+    return max(FETCH_FROM_NBYTES * readers, 0 if may_spin else _SHARED_FETCH_FROM_NBYTES)
 
 
 def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int, int]:
@@ -340,10 +355,9 @@ class Board:
         """Learn that each rank may read the memory of all others, which are these processes."""
         self.pids = tuple(pids)
 
-    @property
-    def fetch_nbytes(self) -> int:
-        """From which length on parts are copied from their owner's memory; 0 where that may not be read."""
-        return FETCH_FROM_NBYTES if self.pids else 0
+    def fetch_nbytes(self, readers: int = 1, at_once: bool = False) -> int:
+        """Return from which length on a part is copied from its owner's memory; 0 where that may not be read."""
+        return fetch_from_nbytes(self.may_spin, readers, at_once) if self.pids else 0
 
     def fetch(self, peer: int, address: int, target: Array) -> bool:
         """Copy from a rank's memory; tell whether that was possible."""

@@ -18,8 +18,8 @@ __all__ = ["Barrier", "BoardCall", "Meet", "MessageCall", "Trade", "flat"]
 
 #: Carries out the call of a number until a deadline; tells whether all make the same.
 Trade = Callable[[int, Deadline], bool]
-#: Waits for everyone.
-Meet = Callable[[Deadline], None]
+#: Waits for everyone until a deadline, and tells numbers, if there are any.
+Meet = Callable[..., None]
 
 
 class BoardCall:

@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 
 from rankwise.backends import COMMON, IN_PLACE, Array, Deadline, Fingerprint, shared_word
-from rankwise_gloo_tcp.board.board import FETCHES, Board
+from rankwise_gloo_tcp.board.board import FETCHES, SHARED, Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 from rankwise_gloo_tcp.board.reducing import reduce_piece
 
-__alike_ = ["FETCHES", "Combine", "Move", "Route", "ToAll", "Unreadable"]
+__all__ = ["FETCHES", "Combine", "Move", "Route", "ToAll"]
 
 _NEVER = 1 << 62
-
-
-class Unreadable(Exception):
-    """Another rank's memory could not be read any more; the communicator knows what all ranks raise for it."""
+#: What comes before the longest part in what is told.
+_NOTHING_ELSE = (0,) * SHARED["LONGEST"]
 
 
 class Route:
@@ -47,11 +45,13 @@ class Route:
         fetch_nbytes: int = 0,
     ) -> None:
         nbytes = board.slot_nbytes(slots)
+        self._made = board, dtype, slots, sends, takes
         self.count = nbytes // dtype.itemsize
         #: From how many elements on parts are long.
         self.fetch_count = -(-fetch_nbytes // dtype.itemsize) if fetch_nbytes else _NEVER
         self.peers = [peer for peer, _, _ in takes]
-        self.told = self.longest([*(count for _, count in sends), *(count for _, _, count in takes)])
+        self.counts = [*(count for _, count in sends), *(count for _, _, count in takes)]
+        self.told = self.longest(self.counts)
         limit, areas = self.count * dtype.itemsize, board.areas()
 
         def view(parity: int, peer: int, slot: int, count: int) -> Array:
@@ -65,6 +65,10 @@ class Route:
         """Return the longest of some parts that are cut into pieces, and `FETCHES` besides if any are not."""
         fetches = FETCHES if max(counts, default=0) >= self.fetch_count else 0
         return fetches | max([0, *(count for count in counts if count < self.fetch_count)])
+
+    def through_slots(self) -> Route:
+        """Return the same for parts that are not copied from their owners' memory, however long."""
+        return Route(*self._made)
 
 
 class Move(BoardCall):
@@ -85,50 +89,67 @@ class Move(BoardCall):
 
     def offer(self, board: Board, given: Any) -> None:
         self._parity = board.flip()
-        self._write(given[0], 0)
+        self._write(self.route, given[0], 0)
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
-        sources, targets = given
-        route = self.route
+        route, targets = self.route, given[1]
         longest = board.longest() if self._known is None else self._known
         long = [target.size >= route.fetch_count for target in targets]
         # Before the place is written to again.
         addresses = [int(view[0]) if apart else 0 for view, apart in zip(route.reads[self._parity], long, strict=True)]
-        for start, parity in self._pieces(board, meet, deadline, sources, longest & ~FETCHES):
-            for view, target, apart in zip(route.reads[parity], targets, long, strict=True):
+        self._take_pieces(route, board, meet, deadline, given, longest & ~FETCHES)
+        if not longest & FETCHES:
+            return
+        readable = [
+            not apart or board.fetch(peer, address, target)
+            for peer, address, target, apart in zip(route.peers, addresses, targets, long, strict=True)
+        ]
+        # Now nobody reads this rank's arrays any more; here, too, it is heard that a peer has died. A rank that could
+        # not read some memory, such as that of a device's driver, tells so.
+        meet(deadline, *_NOTHING_ELSE, max(route.counts, default=0) | (0 if all(readable) else FETCHES))
+        told = board.longest()
+        if told & FETCHES:
+            longest = told & ~FETCHES if self._known is None else max(route.counts)
+            self._take_through_slots(board, meet, deadline, given, longest)
+
+    def _take_through_slots(self, board: Board, meet: Meet, deadline: Deadline, given: Any, longest: int) -> None:
+        route = self.route.through_slots()
+        self._parity = board.flip()
+        self._write(route, given[0], 0)
+        meet(deadline)
+        self._take_pieces(route, board, meet, deadline, given, longest)
+
+    def _take_pieces(
+        self, route: Route, board: Board, meet: Meet, deadline: Deadline, given: Any, longest: int
+    ) -> None:
+        sources, targets = given
+        for start, parity in self._pieces(route, board, meet, deadline, sources, longest):
+            for view, target in zip(route.reads[parity], targets, strict=True):
                 left = target.size - start
-                if left > 0 and not apart:
+                if left > 0 and target.size < route.fetch_count:
                     piece = flat(target)[start : start + view.size]
                     piece[...] = view[: piece.size]
-        if longest & FETCHES:
-            readable = [
-                board.fetch(peer, address, target) if apart else True
-                for peer, address, target, apart in zip(route.peers, addresses, targets, long, strict=True)
-            ]
-            meet(deadline)  # now nobody reads this rank's arrays any more; here, too, it is heard that a peer has died
-            if not all(readable):
-                raise Unreadable
 
     def _pieces(
-        self, board: Board, meet: Meet, deadline: Deadline, sources: Sequence[Array], longest: int
+        self, route: Route, board: Board, meet: Meet, deadline: Deadline, sources: Sequence[Array], longest: int
     ) -> Iterator[tuple[int, int]]:
         """Yield where each piece begins and which areas it is in; the next is written meanwhile."""
-        count, start = self.route.count, 0
+        count, start = route.count, 0
         while True:
             parity = self._parity
             more = start + count < longest
             if more:
                 self._parity = board.flip()
-                self._write(sources, start + count)
+                self._write(route, sources, start + count)
             yield start, parity
             if not more:
                 return
             meet(deadline)
             start += count
 
-    def _write(self, sources: Sequence[Array], start: int) -> None:
-        for view, source in zip(self.route.writes[self._parity], sources, strict=True):
-            if source.size < self.route.fetch_count:
+    def _write(self, route: Route, sources: Sequence[Array], start: int) -> None:
+        for view, source in zip(route.writes[self._parity], sources, strict=True):
+            if source.size < route.fetch_count:
                 piece = flat(source)[start : start + view.size]
                 view[: piece.size] = piece
             elif start == 0:
@@ -154,7 +175,7 @@ class ToAll(Move):
             self._word |= IN_PLACE
         self._parity = board.flip()
         if not self._word:
-            self._write(given[0], 0)
+            self._write(self.route, given[0], 0)
 
     def take(self, board: Board, meet: Meet, deadline: Deadline, given: Any) -> None:
         every, some = board.told_in_common()
@@ -170,7 +191,7 @@ class ToAll(Move):
         if alike and kept is not None:
             kept[0][...] = kept[1].reshape(kept[0].shape)
         elif not alike and self._word:
-            self._write(given[0], 0)
+            self._write(self.route, given[0], 0)
         meet(deadline)
         return alike
 
@@ -182,7 +203,7 @@ class Combine(Move):
         sources, own, target, op = given
         own, target = flat(own), flat(target)
         longest = board.longest() if self._known is None else self._known
-        for start, parity in self._pieces(board, meet, deadline, sources, longest):
+        for start, parity in self._pieces(self.route, board, meet, deadline, sources, longest):
             reads = self.route.reads[parity]
             if not reads:
                 continue

@@ -56,7 +56,7 @@ class BoardKinds:
             return None
         sends = [(0, array.size)] if self._rank == root else []
         takes = [] if self._rank == root else [(root, 0, array.size)]
-        route = Route(self._board, array.dtype, 1, sends, takes, self._board.fetch_nbytes)
+        route = self._route(array.dtype, 1, sends, takes, readers=self._size - 1, at_once=True)
         given = _to_others if self._rank == root else _from_root
         return Kind(ToAll(call.fingerprint, route, [array.size]), given)
 
@@ -74,7 +74,7 @@ class BoardKinds:
         if not self._fits(array.dtype, 1):
             return None
         takes = [(peer, 0, sizes[peer]) for peer in self._others]
-        route = Route(self._board, array.dtype, 1, [(0, array.size)], takes, self._board.fetch_nbytes)
+        route = self._route(array.dtype, 1, [(0, array.size)], takes, readers=self._size - 1)
         return Kind(ToAll(call.fingerprint, route, sizes), self._mine_for_theirs, self._own_out)
 
     def _gather(self, call: Call) -> Kind | None:
@@ -84,7 +84,7 @@ class BoardKinds:
         at_root = self._rank == root
         sends = [] if at_root else [(0, array.size)]
         takes = [(peer, 0, sizes[peer]) for peer in self._others] if sizes else []
-        move = Move(call.fingerprint, Route(self._board, array.dtype, 1, sends, takes))
+        move = Move(call.fingerprint, self._route(array.dtype, 1, sends, takes))
         return Kind(move, self._theirs, self._own_out) if at_root else Kind(move, _to_others)
 
     def _scatter(self, call: Call) -> Kind | None:
@@ -94,7 +94,7 @@ class BoardKinds:
         at_root = self._rank == root
         sends = [(peer, sizes[peer]) for peer in self._others] if sizes else []
         takes = [] if at_root else [(root, self._rank, array.size)]
-        move = Move(call.fingerprint, Route(self._board, array.dtype, self._size, sends, takes))
+        move = Move(call.fingerprint, self._route(array.dtype, self._size, sends, takes))
         return Kind(move, self._for_theirs, self._own_in) if at_root else Kind(move, _from_root)
 
     def _reduce_scatter(self, call: Call) -> Kind | None:
@@ -113,8 +113,19 @@ class BoardKinds:
             return None
         sends = [(peer, sent[peer]) for peer in self._others]
         takes = [(peer, self._rank, received[peer]) for peer in self._others]
-        route = Route(self._board, dtype, self._size, sends, takes, self._board.fetch_nbytes)
+        route = self._route(dtype, self._size, sends, takes)
         return Kind(Move(call.fingerprint, route), self._theirs_for_theirs, self._own_out)
+
+    def _route(
+        self,
+        dtype: np.dtype[Any],
+        slots: int,
+        sends: Sequence[tuple[int, int]],
+        takes: Sequence[tuple[int, int, int]],
+        readers: int = 1,
+        at_once: bool = False,
+    ) -> Route:
+        return Route(self._board, dtype, slots, sends, takes, self._board.fetch_nbytes(readers, at_once))
 
     def _fits(self, dtype: np.dtype[Any], slots: int) -> bool:
         """Tell whether a slot has room for an element."""

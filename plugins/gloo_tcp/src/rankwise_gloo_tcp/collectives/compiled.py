@@ -236,10 +236,6 @@ class KindHooks:
         found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
 
-    def unreadable(self) -> DistError:
-        """Return why another rank's memory cannot be read."""
-        return self._comm.unreadable()
-
     def garbled(self) -> DistError:
         """Return what is wrong with a rank that says it makes the same call."""
         return ProtocolError("a rank sent another number of bytes than its call has")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
-from rankwise.errors import DistError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
@@ -118,10 +117,6 @@ class _Hooks(WireCallHooks):
     def __init__(self, comm: GlooCommunicator, local: GlooCommunicator) -> None:
         super().__init__(comm)
         self._local = local
-
-    def unreadable(self) -> DistError:
-        """Return why the memory of another rank of this host cannot be read."""
-        return self._local.unreadable()
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
         """Wait for those of this host who are late, and return the deadline."""

@@ -13,7 +13,6 @@ from rankwise.backends import Call, Deadline, Prepared, mismatch
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, MessageCall
-from rankwise_gloo_tcp.board.moving import Unreadable
 from rankwise_gloo_tcp.board.prepared import PREPARE, BoardKinds, Kept, Kind
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 
@@ -53,9 +52,9 @@ class OneHost(Strategy):
         """Compare the calls of all ranks at the board, and run the collective by messages."""
         AtBoard(self, MessageCall(call.fingerprint, algorithm)).run(None, sequence, deadline)
 
-    def meet(self, deadline: Deadline) -> None:
-        """Wait for everyone."""
-        agreement.timely(self.board, self.comm.context.global_ranks, deadline)
+    def meet(self, deadline: Deadline, *numbers: int) -> None:
+        """Tell some numbers, if any, and wait for everyone."""
+        agreement.timely(self.board, self.comm.context.global_ranks, deadline, *numbers)
 
 
 class AtBoard:
@@ -118,10 +117,7 @@ class AtBoard:
             raise agreement.late(board, self._comm.context.global_ranks, deadline) from None
         if not alike:
             raise mismatch(self._comm, self.fingerprint, sequence, deadline)
-        try:
-            call.take(board, self._strategy.meet, deadline, given)
-        except Unreadable:
-            raise self._comm.unreadable() from None
+        call.take(board, self._strategy.meet, deadline, given)
         if board.waited_ns != waited_ns:
             self._comm.on_wait(board.waited_ns - waited_ns)
         if kept is not None:

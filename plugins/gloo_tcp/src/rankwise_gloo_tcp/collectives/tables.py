@@ -194,7 +194,7 @@ def _within(choice: Choice, most: int) -> Choice:
 
 def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:
     """Return the table at the board, as `rankwise_gloo_tcp.board.prepared` goes by it."""
-    from rankwise_gloo_tcp.board.board import FETCH_FROM_NBYTES
+    from rankwise_gloo_tcp.board.board import fetch_from_nbytes
     from rankwise_gloo_tcp.board.reducing import ONE_SHOT_NBYTES
 
     one_shot = Choice("one_shot", ONE_SHOT_NBYTES // (size - 1))
@@ -202,5 +202,7 @@ def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:
         return (one_shot, Choice("two_shot"))
     if op == "reduce_scatter":
         return (Choice("combine"),)
-    parts = {"broadcast": 1, "all_gather": size, "all_to_all": size}.get(op)  # whose readers know the length too
-    return (Choice("board"),) if parts is None else (Choice("board", FETCH_FROM_NBYTES * parts - 1), Choice("fetch"))
+    parts = 1 if op == "broadcast" else size
+    readers = size - 1 if op in ("broadcast", "all_gather") else 1
+    part_nbytes = fetch_from_nbytes(True, readers, at_once=op == "broadcast")
+    return (Choice("board", part_nbytes * parts - 1), Choice("fetch"))

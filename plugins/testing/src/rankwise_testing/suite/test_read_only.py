@@ -15,7 +15,7 @@ from rankwise_testing.suite.worlds import LARGE_SIZES
 
 _SIZES = (2, 3, LARGE_SIZES[0])
 #: Elements of float32: in one piece, and beyond where algorithms change.
-_COUNTS = (3, 9_000, 270_001)
+_COUNTS = (3, 9_000, 30_000, 270_001)
 _INPUTS = ("broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "send")
 
 
