@@ -8,16 +8,14 @@
 #include "arguments.h"
 #include <poll.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 /* Long messages pass in pieces, so that the receiver reads while the sender writes; and no more than this at a time, so
    that they stay in the caches. */
 enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
-/* Where ranks share processors the receiver had better read the sender's memory from here on, if it may; and so much at a
-   time. Where each has its own, one that writes and one that reads are faster while these are near each other; from the
+/* Where ranks share processors the receiver had better read the sender's memory from here on, if it may. Where each has its own, one that writes and one that reads are faster while these are near each other; from the
    second length on they are no faster even then. */
-enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 8 << 20, READ_AT_ONCE_NBYTES = 4 << 20 };
+enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 8 << 20 };
 /* Which part of its window is received from a peer before it gets credit for it. */
 enum { CREDITED_PARTS = 4 };
 /* After so long somebody else must have a say. */
@@ -95,7 +93,7 @@ bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const
 
 /* ------------------------------------------------------------------ whether nothing is in the way */
 
-static bool messages_has_failed(const Messages *messages)
+bool messages_has_failed(const Messages *messages)
 {
     return messages->turn->closed || messages->failure->failing;
 }
@@ -107,12 +105,12 @@ bool messages_sound(const Messages *messages, const Way *way)
 }
 
 /* Whether nothing is before what is written now. */
-static bool messages_is_idle(const Way *way)
+bool messages_is_idle(const Way *way)
 {
     return state_is_none(way->pipe->rest) && PyObject_Size(way->pipe->queue) == 0;
 }
 
-static bool messages_may_send(const Messages *messages, const Way *way)
+bool messages_may_send(const Messages *messages, const Way *way)
 {
     return messages_sound(messages, way) && messages_is_idle(way) && state_is_none(way->peer->gone);
 }
@@ -178,14 +176,6 @@ bool messages_count(Messages *messages, Way *way, uint64_t nbytes)
     return told != NULL;
 }
 
-/* Let Python count what was copied from another process's memory. */
-static bool messages_count_copied(Messages *messages, size_t nbytes)
-{
-    PyObject *counted = PyObject_CallFunction(messages->copied, "n", (Py_ssize_t)nbytes);
-    Py_XDECREF(counted);
-    return counted != NULL;
-}
-
 /* ------------------------------------------------------------------ the recorder */
 
 void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns)
@@ -233,14 +223,12 @@ static bool messages_has_room(void *what)
     return rings_unread(what) + PIECE_NBYTES <= UNREAD_NBYTES && rings_fit(what, PIECE_NBYTES);
 }
 
-static bool messages_has_news(void *what)
+bool messages_has_news(void *what)
 {
     return rings_have_news(what);
 }
 
-/* Let Python wait for the rest of a message that has gone half-way; without it an exception is set already. The public
-   call gives the group up after an interrupt. */
-static bool messages_finish(Messages *messages, PyObject *rest, const char *verb, const Letter *letter)
+bool messages_finish(Messages *messages, PyObject *rest, const char *verb, const Letter *letter)
 {
     PyObject *done = rest == NULL ? NULL : PyObject_CallFunction(messages->finish, "Osi", rest, verb, letter->peer);
     Py_XDECREF(rest);
@@ -329,124 +317,6 @@ bool messages_stand_up(Messages *messages)
     return messages_raise_again(error, PyObject_CallNoArgs(messages->stand_up));
 }
 
-/* ------------------------------------------------------------------ offers: the receiver reads the sender's memory */
-
-/* Whether a receipt for this offer is the next frame. */
-static bool messages_take_receipt(Messages *messages, const Letter *letter, uint64_t ident)
-{
-    Rings *rings = letter->way->rings;
-    Frame frame;
-    if (!messages_has_frame(messages, letter->way, &frame) || rings_kind_of(&frame) != RECEIPT || (frame.marks & 0xffffffff) != ident)
-        return false;
-    PyObject *key = Py_BuildValue("(iK)", letter->peer, (unsigned long long)ident);
-    bool known = key != NULL && PyDict_DelItem(messages->offered, key) == 0;
-    PyErr_Clear();
-    Py_XDECREF(key);
-    if (known)
-        rings_advance(rings, 0);
-    return known;
-}
-
-/* Look for the receipt for about as long as reading takes. */
-static bool messages_await_receipt(Messages *messages, const Letter *letter)
-{
-    Rings *rings = letter->way->rings;
-    int64_t until = native_monotonic_ns() + (int64_t)(letter->nbytes < LOOK_NS ? letter->nbytes : LOOK_NS);
-    bool come;
-    rings_enter(rings);
-    Py_BEGIN_ALLOW_THREADS
-    do
-        come = patience_look(&messages->patience, messages_has_news, rings, false);
-    while (!come && messages->patience.may_spin && native_monotonic_ns() < until);
-    Py_END_ALLOW_THREADS
-    rings_leave(rings);
-    return come;
-}
-
-/* Offer a message, and wait until it has been read. */
-static bool messages_send_offer(Messages *messages, Letter *letter)
-{
-    Rings *rings = letter->way->rings;
-    unsigned long long ident;
-    messages_begin_noting(messages, letter, text_send, 0);
-    PyObject *made = PyObject_CallFunction(messages->register_offer, "OiI", letter->array, letter->peer, letter->tag), *request;
-    if (made == NULL || !PyArg_ParseTuple(made, "OK", &request, &ident)) {
-        Py_XDECREF(made);
-        return messages_finish(messages, NULL, "send to", letter);
-    }
-    Py_INCREF(request);
-    Py_DECREF(made);
-    Frame frame = {.first = rings_frame_word(OFFER, letter->tag) | READABLE, .length = letter->nbytes,
-                   .marks = ident | (uint64_t)letter->mark << 32, .address = (uint64_t)(uintptr_t)PyArray_DATA(letter->array)};
-    if (ident == 0)
-        return messages_finish(messages, request, "send to", letter);
-    if (messages_may_send(messages, letter->way) && rings_write(rings, frame, NULL, 0)) {
-        rings_wake(rings);
-    } else {
-        PyObject *offered = PyObject_CallFunction(messages->offer, "OKi", request, ident, letter->peer);
-        if (offered == NULL)
-            Py_CLEAR(request);
-        Py_XDECREF(offered);
-    }
-    if (request != NULL && messages_await_receipt(messages, letter) && messages_sound(messages, letter->way) &&
-        messages_take_receipt(messages, letter, ident)) {
-        Py_DECREF(request);
-        return true;
-    }
-    return messages_finish(messages, request, "send to", letter);
-}
-
-/* Copy from the sender's memory without the interpreter, for a while; how much of it has been copied so far, or -1. */
-static ssize_t messages_read_on(const Letter *letter, uint64_t address, size_t length, size_t done)
-{
-    unsigned char *data = PyArray_DATA(letter->array);
-    int64_t until = native_monotonic_ns() + LOOK_NS;
-    do {
-        size_t now = length - done < READ_AT_ONCE_NBYTES ? length - done : READ_AT_ONCE_NBYTES;
-        struct iovec here = {data + done, now}, there = {(void *)(uintptr_t)(address + done), now};
-        if (process_vm_readv(letter->way->pid, &here, 1, &there, 1, 0) != (ssize_t)now)
-            return -1;
-        done += now;
-    } while (done < length && native_monotonic_ns() < until);
-    return (ssize_t)done;
-}
-
-/* Tell the sender that its message has been read. */
-static bool messages_answer(Messages *messages, const Letter *letter, uint64_t ident)
-{
-    Rings *rings = letter->way->rings;
-    if (messages_sound(messages, letter->way) && messages_is_idle(letter->way) && rings_write(rings, (Frame){.first = RECEIPT, .marks = ident}, NULL, 0)) {
-        rings_wake(rings);
-        return true;
-    }
-    PyErr_Clear();
-    PyObject *done = PyObject_CallFunction(messages->answer, "iK", letter->peer, (unsigned long long)ident);
-    Py_XDECREF(done);
-    return done != NULL;
-}
-
-static Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer)
-{
-    size_t length = (size_t)offer.length;
-    ssize_t done = 0;
-    rings_advance(letter->way->rings, 0);
-    while (done >= 0 && (size_t)done < length) {
-        Py_BEGIN_ALLOW_THREADS
-        done = messages_read_on(letter, offer.address, length, (size_t)done);
-        Py_END_ALLOW_THREADS
-        if (PyErr_CheckSignals() < 0)
-            return FAILED;
-        if (messages_has_failed(messages))
-            return NOTHING; /* the slow path raises what all ranks raise */
-    }
-    if (done >= 0)
-        return messages_count_copied(messages, length) && messages_answer(messages, letter, offer.marks & 0xffffffff) ? TAKEN : FAILED;
-    PyObject *rest = PyObject_CallFunction(messages->ask_for, "OiI(KKK)", letter->array, letter->peer, letter->tag,
-                                           (unsigned long long)length, (unsigned long long)(offer.marks & 0xffffffff),
-                                           (unsigned long long)(offer.marks >> 32));
-    return messages_finish(messages, rest, "recv from", letter) ? TAKEN : FAILED;
-}
-
 /* ------------------------------------------------------------------ sending */
 
 static Frame messages_header(const Letter *letter)
@@ -498,13 +368,15 @@ PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t
     return PyErr_Occurred() ? NULL : PyBool_FromLong(sent);
 }
 
-/* Begin to send, which is the end of it if there is room; else nothing is done. */
+/* Begin to send, which is the end of it if there is room; a message that is not brief is offered. Else nothing is done. */
 PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_t count)
 {
     Letter letter;
-    if (count != ARGUMENTS || !messages_take_arguments(messages, &letter, args, count, false) ||
-        !messages_may_send(messages, letter.way) || !messages_is_brief(&letter) ||
-        !messages_fits(messages, &letter) || !messages_send_brief(messages, &letter, text_isend))
+    if (count != ARGUMENTS || !messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way))
+        return messages_declined(Py_None);
+    if (!messages_is_brief(&letter) && letter.way->pid > 0)
+        return messages_begin_offer(messages, &letter, args);
+    if (!messages_is_brief(&letter) || !messages_fits(messages, &letter) || !messages_send_brief(messages, &letter, text_isend))
         return messages_declined(Py_None);
     messages_end_noting(messages, &letter);
     return messages_work(messages, &letter, args, NULL, trail_ticket(messages->trail, letter.serial));
@@ -539,9 +411,10 @@ static Taken messages_take_long(Messages *messages, Letter *letter, uint64_t len
 bool messages_has_frame(Messages *messages, const Way *way, Frame *frame)
 {
     do {
-        if (PyErr_Occurred() || !rings_next(way->rings, frame))
+        /* What has been taken in may have ended the group. */
+        if (PyErr_Occurred() || !messages_sound(messages, way) || !rings_next(way->rings, frame))
             return false;
-    } while (messages_take_credit(way, frame) || messages_meet_posted(messages, way, frame));
+    } while (messages_take_credit(way, frame) || messages_meet_offered(messages, way, frame) || messages_meet_posted(messages, way, frame));
     return true;
 }
 

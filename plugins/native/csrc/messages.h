@@ -37,8 +37,8 @@ typedef struct {
     PyTypeObject *request_type;
     PyObject *numbers;
     /* ... and what is left to Python. */
-    PyObject *mark, *settle, *stand_up, *met;
-    PyObject *register_offer, *offer, *ask_for, *answer, *copied;
+    PyObject *mark, *settle, *stand_up, *met, *issued;
+    PyObject *register_offer, *offer, *ask_for, *ask_on, *answer, *copied;
     PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken, *only_waited;
     PyObject *lane; /* the communicator, for works that Python spells out */
     RequestState *posted; /* the receives of whose ends the recorder has not been told; borrowed */
@@ -91,6 +91,16 @@ bool messages_has_key(PyObject *keys, PyObject *key);
 /* Whether a frame is there that nothing here has taken in: neither credit, nor a message that a receive was posted for.
    Nobody has the lock. An exception may be set. */
 bool messages_has_frame(Messages *messages, const Way *way, Frame *frame);
+/* Whether the group has failed, or is about to. */
+bool messages_has_failed(const Messages *messages);
+/* Whether nothing is before what is written now, and whether that may be written. */
+bool messages_is_idle(const Way *way);
+bool messages_may_send(const Messages *messages, const Way *way);
+/* Whether something has come through rings. */
+bool messages_has_news(void *rings);
+/* Let Python wait for the rest of a message that has gone half-way; without it an exception is set already. The public
+   call gives the group up after an interrupt. */
+bool messages_finish(Messages *messages, PyObject *rest, const char *verb, const Letter *letter);
 void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns);
 /* Count what was received by a way; Python gives credit for it. */
 bool messages_count(Messages *messages, Way *way, uint64_t nbytes);
@@ -111,8 +121,23 @@ PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_
 PyObject *messages_work(Messages *messages, const Letter *letter, PyObject *const *args, RequestState *request, PyObject *ticket);
 /* Post a receive whose message is not here; None if that is left to Python. */
 PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *const *args);
-/* Whether the message of a posted receive has come; who waits for it looks. An exception may be set. */
+/* Offer a message, and wait until it has been read; or return the work of it. */
+bool messages_send_offer(Messages *messages, Letter *letter);
+PyObject *messages_begin_offer(Messages *messages, const Letter *letter, PyObject *const *args);
+/* End the message that a receipt is for, if it was begun here; an exception may be set. */
+bool messages_meet_offered(Messages *messages, const Way *way, const Frame *frame);
+/* Read an offered message, which is the next frame; or for a receive that has met it, whose frame is gone. An exception may
+   be set. */
+Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer);
+void messages_read_posted(Messages *messages, Way *way, RequestState *request, Frame offer);
+/* Whether a request that was begun here has ended; who waits for it looks. An exception may be set. */
 bool messages_take_posted(Messages *messages, RequestState *request, bool waits);
+/* End a request well, and say from whom its message came; others may have to be told. False with an exception set. */
+bool messages_end(Messages *messages, RequestState *request, PyObject *source);
+/* Have the engine go on with a long message if its caller does something else for a while; false with an exception set. */
+bool messages_leave_alone(Messages *messages, RequestState *request);
+/* Remember that the recorder is to be told of its end, with what stands for the message there, which is taken. */
+void messages_list(Messages *messages, RequestState *request, PyObject *ticket);
 /* Tell the recorder, once, of the end of a posted receive; false with an exception set. */
 bool messages_tell(Messages *messages, RequestState *request);
 /* Somebody else tells it. */

@@ -9,6 +9,8 @@
 
 /* A line is no longer here, since C finds the first of many slowly; then the engine takes in the messages. */
 enum { MOST_POSTED = 32 };
+/* What is longer is read by the engine, which handles signals meanwhile. */
+enum { MOST_READ_NBYTES = 64 << 20 };
 
 /* ------------------------------------------------------------------ the line that a receive stands in */
 
@@ -72,8 +74,7 @@ static bool posted_leave(Messages *messages, unsigned tag, int peer, RequestStat
 
 /* ------------------------------------------------------------------ the recorder, which is told of each end once */
 
-/* Remember that the recorder is to be told, with what stands for the message there. */
-static void posted_list(Messages *messages, RequestState *request, PyObject *ticket)
+void messages_list(Messages *messages, RequestState *request, PyObject *ticket)
 {
     request->ticket = ticket;
     request->next = messages->posted;
@@ -156,7 +157,7 @@ PyObject *messages_py_lose(Messages *messages, PyObject *error)
 static bool posted_may_enter(Messages *messages, const Letter *letter)
 {
     const Way *way = letter->way;
-    return way != NULL && letter->nbytes <= (size_t)way->rings->eager_nbytes && messages_sound(messages, way) && state_is_none(way->peer->gone) &&
+    return way != NULL && letter->nbytes <= (way->pid > 0 ? MOST_READ_NBYTES : (size_t)way->rings->eager_nbytes) && messages_sound(messages, way) && state_is_none(way->peer->gone) &&
            (PyDict_GET_SIZE(messages->arrivals) == 0 || !messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)));
 }
 
@@ -177,6 +178,14 @@ static RequestState *posted_new(Messages *messages, const Letter *letter)
     return request;
 }
 
+bool messages_leave_alone(Messages *messages, RequestState *request)
+{
+    messages->progress->last_drive = (double)native_monotonic_ns() / 1e9; /* the engine's thread does not come between */
+    PyObject *issued = PyObject_CallOneArg(messages->issued, (PyObject *)request);
+    Py_XDECREF(issued);
+    return issued != NULL;
+}
+
 PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *const *args)
 {
     Letter posted = *letter;
@@ -186,9 +195,13 @@ PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *cons
         PyGC_Enable();
     if (request == NULL)
         return messages_declined(Py_None);
+    if (letter->nbytes > (size_t)letter->way->rings->eager_nbytes && !messages_leave_alone(messages, request)) {
+        Py_DECREF(request);
+        return NULL;
+    }
     messages_begin_noting(messages, &posted, text_irecv, 0);
     PyObject *ticket = trail_release_message(messages->trail, posted.serial);
-    posted_list(messages, request, Py_XNewRef(ticket));
+    messages_list(messages, request, Py_XNewRef(ticket));
     PyObject *work = messages_work(messages, letter, args, request, ticket);
     Py_DECREF(request);
     return work;
@@ -199,19 +212,19 @@ PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *cons
 static bool posted_fits(const Messages *messages, const Way *way, const RequestState *request, const Frame *frame)
 {
     unsigned wanted = request->dtype == messages->raw ? 0 : request->dtype;
+    bool comes_along = frame->length <= (uint64_t)way->rings->eager_nbytes && frame->length <= frame->room;
     return frame->length <= (uint64_t)PyArray_NBYTES((PyArrayObject *)request->array) && (wanted == 0 || frame->marks >> 32 == wanted) &&
-           frame->length <= (uint64_t)way->rings->eager_nbytes && frame->length <= frame->room;
+           (comes_along || rings_kind_of(frame) == OFFER);
 }
 
-/* End a receive; others may have to be told. */
-static bool posted_end(Messages *messages, RequestState *request)
+bool messages_end(Messages *messages, RequestState *request, PyObject *source)
 {
-    Py_XSETREF(request->source, Py_NewRef(request->peer));
+    Py_XSETREF(request->source, Py_NewRef(source));
     if (!request->watched && state_is_none(request->promise) && messages->progress->followers == 0) {
         request->done = true;
         return true;
     }
-    PyObject *told = PyObject_CallOneArg(messages->met, (PyObject *)request);
+    PyObject *told = PyObject_CallFunctionObjArgs(messages->met, request, source, NULL);
     Py_XDECREF(told);
     return told != NULL;
 }
@@ -221,7 +234,8 @@ static RequestState *posted_fill(Messages *messages, const Way *way, const Frame
 {
     int peer = (int)(way - messages->ways);
     unsigned tag = (unsigned)(frame->first >> 32);
-    RequestState *request = frame->first == rings_frame_word(MESSAGE, tag) ? posted_first(messages, tag, peer) : NULL;
+    bool is_offer = frame->first == (rings_frame_word(OFFER, tag) | READABLE) && frame->address != 0 && way->pid > 0;
+    RequestState *request = is_offer || frame->first == rings_frame_word(MESSAGE, tag) ? posted_first(messages, tag, peer) : NULL;
     if (request == NULL || !posted_fits(messages, way, request, frame))
         return NULL;
     Py_INCREF(request);
@@ -229,8 +243,9 @@ static RequestState *posted_fill(Messages *messages, const Way *way, const Frame
         Py_DECREF(request);
         return NULL;
     }
-    memcpy(PyArray_DATA((PyArrayObject *)request->array), frame->payload, frame->length);
-    rings_advance(way->rings, frame->length);
+    if (!is_offer)
+        memcpy(PyArray_DATA((PyArrayObject *)request->array), frame->payload, frame->length);
+    rings_advance(way->rings, is_offer ? 0 : frame->length);
     request->nbytes = frame->length;
     return request;
 }
@@ -239,14 +254,18 @@ bool messages_meet_posted(Messages *messages, const Way *way, const Frame *frame
 {
     if (PyDict_GET_SIZE(messages->receives) == 0)
         return false;
+    Way *met = &messages->ways[way - messages->ways];
+    Frame taken = *frame;
     int collects = PyGC_Disable();
     RequestState *request = posted_fill(messages, way, frame);
     if (collects)
         PyGC_Enable();
     if (request == NULL)
         return false;
-    if (posted_end(messages, request))
-        messages_count(messages, &messages->ways[way - messages->ways], frame->length);
+    if (rings_kind_of(&taken) == OFFER)
+        messages_read_posted(messages, met, request, taken);
+    else if (messages_end(messages, request, request->peer))
+        messages_count(messages, met, taken.length);
     Py_DECREF(request);
     return true;
 }
@@ -275,6 +294,13 @@ static bool posted_look(Messages *messages, Way *way, RequestState *request)
     return well && !PyErr_Occurred();
 }
 
+/* Whether what comes next may end a request: the message of a receive that is the first in its line, or the receipt of a
+   message that was sent. */
+static bool posted_is_next(Messages *messages, RequestState *request, int peer)
+{
+    return request->array == NULL || posted_first(messages, (unsigned)request->tag, peer) == request;
+}
+
 bool messages_take_posted(Messages *messages, RequestState *request, bool waits)
 {
     long peer = request->by == (PyObject *)messages ? PyLong_AsLong(request->peer) : -1;
@@ -285,8 +311,7 @@ bool messages_take_posted(Messages *messages, RequestState *request, bool waits)
     request->looked = false;
     if (!waits || looked)
         return posted_goes_on(messages, way, request) ? false : request->done && !PyErr_Occurred();
-    if (posted_goes_on(messages, way, request) && posted_first(messages, (unsigned)request->tag, (int)peer) == request &&
-        !posted_look(messages, way, request))
+    if (posted_goes_on(messages, way, request) && posted_is_next(messages, request, (int)peer) && !posted_look(messages, way, request))
         return false;
     return request->done && !PyErr_Occurred();
 }

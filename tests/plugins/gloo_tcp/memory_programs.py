@@ -233,8 +233,29 @@ def unreadable(rounds: int) -> None:
             assert all((out[:cut] == end[:cut]).all() for out, end in zip(outs, ends, strict=True))
             dist.scatter(outs[0], [mine] * size if rank == root else None, root)
             assert (outs[0] == arrays[root]).all()
+            wait_for([dist.irecv(outs[0], (rank - 1) % size), dist.isend(mine, (rank + 1) % size)])
+            assert (outs[0] == arrays[rank - 1]).all()
             dist.broadcast(mine, root)
             assert (mine == arrays[root]).all()
+    end()
+
+
+def exchanges(rounds: int) -> None:
+    """Have all ranks send long arrays to all, posted in any order, while they compute, and waited for in any order."""
+    rank, size = begin()
+    rng, own = np.random.default_rng(7), np.random.default_rng(rank)
+    others = [peer for peer in range(size) if peer != rank]
+    for turn in range(rounds):
+        lengths = rng.choice([1, 1000, 256 << 10, (256 << 10) + 1, 1 << 20, 5_000_000], (size, size))
+        rooms = {peer: np.zeros(lengths[peer, rank] + int(own.integers(2)), np.uint8) for peer in others}
+        begins = [partial(dist.irecv, rooms[peer], peer, tag=turn % 3) for peer in others]
+        begins += [partial(dist.isend, _pattern(rank, turn, lengths[rank, peer]), peer, tag=turn % 3) for peer in others]
+        works = [begins[i]() for i in own.permutation(len(begins))]
+        if own.random() < 0.3:
+            until(works[0].is_completed)
+        wait_for([works[i] for i in own.permutation(len(works))])
+        for peer in others:
+            assert (rooms[peer][: lengths[peer, rank]] == _pattern(peer, turn, lengths[peer, rank])).all(), (turn, peer)
     end()
 
 

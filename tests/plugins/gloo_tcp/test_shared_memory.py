@@ -60,6 +60,7 @@ def test_receives_from_anyone_keep_the_order_of_each_source(pool: RankPool, seed
         (programs.large_ones_in_another_order, (5 << 20,)),
         (programs.too_long_and_withdrawn, (20 if STRESS else 6,)),
         (programs.messages_outlive_their_sender, ()),
+        (programs.exchanges, (200 if STRESS else 20,)),
         (programs.answered_through_a_full_ring, ()),
     ],
     ids=lambda given: getattr(given, "__name__", ""),

@@ -199,9 +199,14 @@ class MessageHooks(EngineHooks):
         self.numbers, self.offered = self._dispatcher.inbox.matching.numbers, self._dispatcher.outbox.offered
         self.descriptor, self.bell, self.asleep = engine.loop.fileno(), engine.loop.bell_read, engine.peers.sleep_at
 
-    def met(self, request: Request) -> None:
-        """End a receive that compiled code has posted and whose message it has taken in."""
-        request.succeed(source=request.peer)
+    def met(self, request: Request, source: int | None) -> None:
+        """End a request that compiled code has begun and whose message it has taken in, or a receipt for it."""
+        request.succeed(source=source)
+
+    def issued(self, request: Request) -> None:
+        """Have the engine's thread go on with a long message, once its caller has left it alone for a while."""
+        with self._lock:
+            self._engine.issued(request, at_once=False)
 
     def copied(self, nbytes: int) -> None:
         """Count what was copied from another process's memory."""
@@ -253,14 +258,18 @@ class MessageHooks(EngineHooks):
             tag: The tag.
             offer: Its length, its number and the mark of its dtype.
         """
+        request = Request(self._engine, as_bytes(array), source, tag, offer[-1])
+        self.ask_on(request, source, offer)
+        return request
+
+    def ask_on(self, request: Request, source: int, offer: tuple[int, int, int]) -> None:
+        """Ask for an offered message that a receive has met, and that could not be read from the sender's memory."""
         length, ident, dtype = offer
-        request = Request(self._engine, as_bytes(array), source, tag, dtype)
         with self._lock:
             if not self._engine.refused(request):
-                header = Header(Kind.OFFER, 0, tag, length, ident, dtype)
+                header = Header(Kind.OFFER, 0, request.tag, length, ident, dtype)
                 self._dispatcher.inbox.ask_for(Arrival(source, header), request)
         self._engine.settle()
-        return request
 
     def answer(self, source: int, ident: int) -> None:
         """Tell a peer that what it has offered has been read."""
