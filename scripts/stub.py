@@ -51,6 +51,7 @@ from rankwise_stores import FileStore as FileStore
 from rankwise_stores import TCPStore as TCPStore
 from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
+from rankwise.groups import group as group
 from rankwise.groups.process_group import GroupLike
 from rankwise_launch.spawning import spawn as spawn
 from rankwise_watch.stats import stats as stats

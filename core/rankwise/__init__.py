@@ -29,8 +29,6 @@ from rankwise.backends.backend import (
     is_nccl_available,
     register_backend,
 )
-from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
@@ -63,8 +61,6 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.groups import group
-from rankwise.groups.group import GroupMember, ProcessGroup
 
 #: Modules for those who bring something of their own, and the errors.
 _FACES = ["backends", "binding", "errors", "kits", "launching", "observing", "stores"]
@@ -230,6 +226,8 @@ _UNSHOWN = {
 #: What is loaded with the first name of it that a program asks for: modules of rankwise, and their names.
 _LATER = {
     "rankwise.backends.capability_table": ["capabilities", "supports"],
+    "rankwise.backends.communicator": ["Communicator"],
+    "rankwise.backends.context": ["Context"],
     "rankwise.basics.messages": ["Status"],
     "rankwise.calls.coalesced": ["all_gather_coalesced", "all_reduce_coalesced", "coalescing"],
     "rankwise.calls.collectives": ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"],
@@ -244,6 +242,7 @@ _LATER = {
     ],
     "rankwise.calls.p2p": ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"],
     "rankwise.calls.probing": ["iprobe", "probe"],
+    "rankwise.groups.group": ["GroupMember", "ProcessGroup"],
     "rankwise.groups.lifecycle": ["destroy_process_group", "init_process_group", "is_initialized"],
     "rankwise.groups.queries": [
         *("get_backend", "get_backend_config", "get_global_rank", "get_group_rank", "get_node_local_rank"),
@@ -290,8 +289,8 @@ _BROUGHT = {
     "world": "rankwise-arrays",
 }
 
-needs_next("rankwise.calls.collectives", "rankwise.calls.exchanges", "rankwise.calls.p2p")
-_later = later(__name__, _LATER, {room: f"rankwise.{room}" for room in _ROOMS})
+needs_next("rankwise.calls.collectives", "rankwise.calls.exchanges", "rankwise.calls.p2p", "rankwise.groups.group")
+_later = later(__name__, _LATER, {"group": "rankwise.groups.group", **{room: f"rankwise.{room}" for room in _ROOMS}})
 
 
 def __getattr__(name: str) -> Any:

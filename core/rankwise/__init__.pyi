@@ -67,7 +67,7 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.groups import group
+from rankwise.groups import group as group
 from rankwise.groups.group import GroupMember, ProcessGroup
 from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
 from rankwise.groups.process_group import GroupLike
