@@ -7,10 +7,22 @@ A command is an entry point of the group `rankwise.commands`. `rankwise-launch` 
 from __future__ import annotations
 
 from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
-from rankwise.backends.capability import FEATURES, REDUCTIONS, Availability, Capabilities, Cell, Support
+from rankwise.backends.capability import (
+    ANY_HOSTS,
+    ANY_SIZE,
+    FEATURES,
+    OPS,
+    REDUCTIONS,
+    Availability,
+    Capabilities,
+    Cell,
+    Support,
+    counted,
+)
 from rankwise.backends.capability_table import CapabilityTable
 from rankwise.backends.declaration import BackendSpec, Check, Explanation, Stage
 from rankwise.backends.discovery import ENTRY_POINT_GROUP, PluginFault, run_plugin
+from rankwise.backends.plain_tables import Memo
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import of_kind, text_of
 from rankwise.basics import entry_points, native
@@ -37,6 +49,8 @@ from rankwise.store import PrefixStore
 from rankwise.store.rendezvous import load_scheme
 
 __all__ = [
+    "ANY_HOSTS",
+    "ANY_SIZE",
     "AlgorithmChoice",
     "Availability",
     "BackendSpec",
@@ -55,6 +69,8 @@ __all__ = [
     "FEATURES",
     "KNOWN",
     "MEETING",
+    "Memo",
+    "OPS",
     "PluginFault",
     "PrefixStore",
     "ProcessGroup",
@@ -67,6 +83,7 @@ __all__ = [
     "World",
     "__version__",
     "cause",
+    "counted",
     "current",
     "death_verdict",
     "debug_log",
