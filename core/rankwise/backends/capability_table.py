@@ -217,7 +217,7 @@ class CapabilityTable:
         try:
             return _drawing().text(self)  # type: ignore[no-any-return]
         except PluginError as error:
-            return f"<CapabilityTable of {', '.join(self._tables)}; to see it: {error.remedy}>"
+            return f"<CapabilityTable of {', '.join(self._tables) or 'no backend'}; to see it: {error.remedy}>"
 
     __repr__ = __str__
 
