@@ -12,6 +12,7 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import debug_log
 from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.loading import later, loading
+from rankwise.basics.process_end import process_stat
 from rankwise.basics.secrecy import SECRET_NBYTES, Secret, given_secret
 from rankwise.basics.systems import after_fork, blake2b, cause, descriptor_limit, keep_standard, shortage
 from rankwise.basics.tracebacks import shortened
@@ -71,6 +72,7 @@ __all__ = [
     "later",
     "loading",
     "operations",
+    "process_stat",
     "seconds",
     "shortage",
     "shortened",

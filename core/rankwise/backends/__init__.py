@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
     from rankwise.basics.memory_order import Reordered, reordered
     from rankwise.basics.messages import pack_error, unpack_error
-    from rankwise.basics.process_end import last_words, process_ending
+    from rankwise.basics.process_end import last_words
     from rankwise.basics.recording import Trail
     from rankwise.basics.shared import COMMON, IN_PLACE, PLACES, Blocks, note_shared, shared_blocks, shared_word
     from rankwise.basics.systems import blake2b
@@ -106,7 +106,7 @@ _LATER = {
     "rankwise.basics.interrupts": ["aborted_by", "heed", "only_waited", "start_thread"],
     "rankwise.basics.memory_order": ["Reordered", "reordered"],
     "rankwise.basics.messages": ["pack_error", "unpack_error"],
-    "rankwise.basics.process_end": ["last_words", "process_ending"],
+    "rankwise.basics.process_end": ["last_words"],
     "rankwise.basics.recording": ["Trail"],
     "rankwise.basics.shared": ["COMMON", "IN_PLACE", "Blocks", "PLACES", "shared_blocks", "note_shared", "shared_word"],
     "rankwise.basics.systems": ["blake2b"],
@@ -261,7 +261,6 @@ __all__ = [
     # how others fail
     "pack_error",
     "last_words",
-    "process_ending",
     "ring",
     "start_thread",
     "unpack_error",

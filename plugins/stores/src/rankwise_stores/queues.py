@@ -1,8 +1,9 @@
 """Queues and barriers of every kind of store, made of the primitives.
 
 One value holds all the items of a queue, each behind its length and its holder. An item is *lent* to the caller that
-asks for it, under a token that the caller has drawn, and leaves the queue when that caller has *confirmed* it. Until then it stays where it is: one that is released, or that nobody confirms for a
-while, is the first again. So an item is never lost with the process that was to get it, and never given to two.
+asks for it, under a token that the caller has drawn, and leaves the queue when that caller has *confirmed* it. Until
+then it stays where it is: one that is released, or that nobody confirms for a while, is the first again. So an item is
+never lost with the process that was to get it, and never given to two.
 """
 
 from __future__ import annotations
