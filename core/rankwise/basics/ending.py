@@ -38,13 +38,7 @@ def ring(bells: list[threading.Lock]) -> None:
 
 
 class Ending:
-    """One end, and how it was.
-
-    Attributes:
-        told: Whether it has been told.
-        value: What came of it.
-        error: What went wrong, or None.
-    """
+    """One end: whether it has been told, what came of it, and what went wrong, or None."""
 
     __slots__ = ("_bells", "_calls", "_untold", "error", "told", "value")
 
