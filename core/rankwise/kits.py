@@ -5,23 +5,14 @@ It imports this module, `rankwise.backends` and `rankwise.errors`, and nothing e
 
 from __future__ import annotations
 
-from rankwise.backends.capability import (
-    COLLECTIVES,
-    FEATURES,
-    OPS,
-    POINT_TO_POINT,
-    REDUCTIONS,
-    Capabilities,
-    Cell,
-    Device,
-    Support,
-    derived,
-)
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Cell, Device, Support, derived
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.registry import registry
+from rankwise.backends.vocabulary import COLLECTIVES, FEATURES, OPS, POINT_TO_POINT, REDUCTIONS
 from rankwise.basics import unasked
 from rankwise.basics.arrays import DTYPES, Array, dtype_name, dtype_text
 from rankwise.basics.deadline import Deadline, Timeout, seconds

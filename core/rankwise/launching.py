@@ -7,24 +7,15 @@ A command is an entry point of the group `rankwise.commands`. `rankwise-launch` 
 from __future__ import annotations
 
 from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
-from rankwise.backends.capability import (
-    ANY_HOSTS,
-    ANY_SIZE,
-    FEATURES,
-    OPS,
-    REDUCTIONS,
-    Availability,
-    Capabilities,
-    Cell,
-    Support,
-    counted,
-)
+from rankwise.backends.capability import ANY_HOSTS, ANY_SIZE, Capabilities, counted
 from rankwise.backends.capability_table import CapabilityTable
+from rankwise.backends.cells import Availability, Cell, Support
 from rankwise.backends.declaration import BackendSpec, Check, Explanation, Stage
 from rankwise.backends.discovery import ENTRY_POINT_GROUP, PluginFault, run_plugin
-from rankwise.backends.plain_tables import Memo
+from rankwise.backends.plain_tables import Memo, cell_of
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import of_kind, text_of
+from rankwise.backends.vocabulary import FEATURES, OPS, REDUCTIONS
 from rankwise.basics import entry_points, native
 from rankwise.basics.arguments import with_article
 from rankwise.basics.arrays import DTYPES
@@ -83,6 +74,7 @@ __all__ = [
     "World",
     "__version__",
     "cause",
+    "cell_of",
     "counted",
     "current",
     "death_verdict",

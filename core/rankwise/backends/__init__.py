@@ -11,22 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.backends.capability import (
-    COLLECTIVES,
-    POINT_TO_POINT,
-    REDUCTIONS,
-    Answer,
-    Capabilities,
-    Cell,
-    Condition,
-    Device,
-    Support,
-    Why,
-    conditional,
-    derived,
-    native,
-    no,
-)
+from rankwise.backends.capability import Answer, Capabilities
+from rankwise.backends.cells import Cell, Condition, Device, Support, Why, conditional, derived, native, no
 from rankwise.backends.declaration import (
     API_VERSION,
     IN_THREADS,
@@ -37,6 +23,7 @@ from rankwise.backends.declaration import (
     Runtime,
     Stage,
 )
+from rankwise.backends.vocabulary import COLLECTIVES, POINT_TO_POINT, REDUCTIONS
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import (
     RAW,

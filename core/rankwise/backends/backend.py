@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Device, derived, native
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.backends.vocabulary import device_kind
+from rankwise.backends.vocabulary import COLLECTIVES, device_kind
 from rankwise.basics import entry_points
 from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened

@@ -7,18 +7,20 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from rankwise.backends.capability import (
+from rankwise.backends.capability import Answer, Capabilities
+from rankwise.backends.cells import Condition, Device, Support, Why
+from rankwise.backends.registry import registry
+from rankwise.backends.vocabulary import (
     FEATURES,
     OPS,
-    Answer,
-    Capabilities,
-    Condition,
-    Device,
-    Support,
-    Why,
+    REDUCING,
+    device_kind,
+    dtype_word,
+    nearest,
+    needs_of,
+    operation,
+    reduce_op_name,
 )
-from rankwise.backends.registry import registry
-from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, needs_of, operation, reduce_op_name
 from rankwise.basics.arguments import require
 from rankwise.basics.entry_points import part
 from rankwise.basics.reduce_op import ReduceOp

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import discovery
-from rankwise.backends.capability import Availability, Capabilities
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Availability
 from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
 from rankwise.backends.naming import not_a_name
