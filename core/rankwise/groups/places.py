@@ -57,6 +57,9 @@ def enable(world: World, store: Store, rank: int, size: int, plan: Plan, deadlin
 
     The store is the same for all who may ever be members; rank and size are what this process was told. By the deadline
     the processes of a backend's own runtime must have come.
+
+    Raises:
+        UnsupportedOperationError: A backend's groups cannot be reconfigured.
     """
     for name in plan.config.backends():
         registry.load(name)
