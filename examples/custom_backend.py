@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
+from rankwise.backends import COLLECTIVES, Capabilities, Device, derived, native
 from rankwise.backends.mailbox import Mailbox
 from rankwise.basics.arrays import as_bytes
 from rankwise.basics.work import COMPLETED

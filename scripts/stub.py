@@ -51,10 +51,18 @@ from rankwise_stores import FileStore as FileStore
 from rankwise_stores import TCPStore as TCPStore
 from rankwise.basics.arrays import AnyArray, SparseArray
 from rankwise.basics.deadline import Timeout
+from rankwise.groups import group as group
 from rankwise.groups.process_group import GroupLike
 from rankwise_launch.spawning import spawn as spawn
 from rankwise_watch.stats import stats as stats
 """.strip().split("\n")
+#: What another distribution brings that has overloads.
+BROUGHT = {
+    "rankwise_arrays.multigpu": [
+        *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu"),
+        "reduce_scatter_multigpu",
+    ],
+}
 #: The argument that decides whether there is something to return, and the value with which there is.
 DECIDING = {"async_op": True}
 MEMBER = "ProcessGroup | None"
@@ -65,7 +73,7 @@ def stub() -> str:
     package = ast.parse((CORE / "rankwise" / "__init__.py").read_text())
     names = next(ast.literal_eval(node.value) for node in package.body if target(node) == "__all__")
     imports, overloads = [*NEEDED], []
-    for module, given in imported(package):
+    for module, given in [*imported(package), *BROUGHT.items()]:
         found = {name: overloaded(module, name) for name in given}
         overloads += [text for text in found.values() if text]
         plain = [name for name, text in found.items() if not text and name in names]
@@ -141,7 +149,9 @@ def overloaded(module: str, name: str) -> str:
 
 def function_of(module: str, name: str) -> ast.FunctionDef | None:
     """Return the definition of a function, by whatever name the module has it."""
-    path = CORE / Path(*module.split("."))
+    package, *_ = module.split(".")
+    root = CORE if package == "rankwise" else next(ROOT.glob(f"plugins/*/src/{package}")).parent
+    path = root / Path(*module.split("."))
     body = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()).body
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == name:

@@ -29,8 +29,6 @@ from rankwise.backends.backend import (
     is_nccl_available,
     register_backend,
 )
-from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import register_array_type
@@ -63,8 +61,6 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.groups import group
-from rankwise.groups.group import GroupMember, ProcessGroup
 
 #: Modules for those who bring something of their own, and the errors.
 _FACES = ["backends", "binding", "errors", "kits", "launching", "observing", "stores"]
@@ -141,17 +137,14 @@ __all__ = [
     "all_gather",
     "all_gather_coalesced",
     "all_gather_into_tensor",
-    "all_gather_multigpu",
     "all_gather_object",
     "all_gather_single",
     "all_reduce",
     "all_reduce_coalesced",
-    "all_reduce_multigpu",
     "all_to_all",
     "all_to_all_single",
     "barrier",
     "broadcast",
-    "broadcast_multigpu",
     "broadcast_object_list",
     "coalescing",
     "gather",
@@ -159,10 +152,8 @@ __all__ = [
     "monitored_barrier",
     "recv_object_list",
     "reduce",
-    "reduce_multigpu",
     "reduce_op",
     "reduce_scatter",
-    "reduce_scatter_multigpu",
     "reduce_scatter_single",
     "reduce_scatter_tensor",
     "register_array_type",
@@ -235,6 +226,8 @@ _UNSHOWN = {
 #: What is loaded with the first name of it that a program asks for: modules of rankwise, and their names.
 _LATER = {
     "rankwise.backends.capability_table": ["capabilities", "supports"],
+    "rankwise.backends.communicator": ["Communicator"],
+    "rankwise.backends.context": ["Context"],
     "rankwise.basics.messages": ["Status"],
     "rankwise.calls.coalesced": ["all_gather_coalesced", "all_reduce_coalesced", "coalescing"],
     "rankwise.calls.collectives": ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"],
@@ -243,16 +236,13 @@ _LATER = {
         *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor"),
     ],
     "rankwise.calls.monitored": ["monitored_barrier"],
-    "rankwise.calls.multigpu": [
-        *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu"),
-        "reduce_scatter_multigpu",
-    ],
     "rankwise.calls.objects": [
         *("all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "register_dataclass"),
         *("scatter_object_list", "send_object_list"),
     ],
     "rankwise.calls.p2p": ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"],
     "rankwise.calls.probing": ["iprobe", "probe"],
+    "rankwise.groups.group": ["GroupMember", "ProcessGroup"],
     "rankwise.groups.lifecycle": ["destroy_process_group", "init_process_group", "is_initialized"],
     "rankwise.groups.queries": [
         *("get_backend", "get_backend_config", "get_global_rank", "get_group_rank", "get_node_local_rank"),
@@ -271,7 +261,10 @@ _BROUGHT = {
     "FileStore": "rankwise-stores",
     "TCPStore": "rankwise-stores",
     "TaskError": "rankwise-arrays",
+    "all_gather_multigpu": "rankwise-arrays",
+    "all_reduce_multigpu": "rankwise-arrays",
     "as_completed": "rankwise-arrays",
+    "broadcast_multigpu": "rankwise-arrays",
     "channel": "rankwise-arrays",
     "elastic": "rankwise-elastic",
     "fence": "rankwise-arrays",
@@ -279,6 +272,8 @@ _BROUGHT = {
     "grid": "rankwise-arrays",
     "pool": "rankwise-arrays",
     "prepare": "rankwise-arrays",
+    "reduce_multigpu": "rankwise-arrays",
+    "reduce_scatter_multigpu": "rankwise-arrays",
     "secret": "rankwise-network",
     "sendrecv": "rankwise-arrays",
     "share": "rankwise-arrays",
@@ -294,8 +289,8 @@ _BROUGHT = {
     "world": "rankwise-arrays",
 }
 
-needs_next("rankwise.calls.collectives", "rankwise.calls.exchanges", "rankwise.calls.p2p")
-_later = later(__name__, _LATER, {room: f"rankwise.{room}" for room in _ROOMS})
+needs_next("rankwise.calls.collectives", "rankwise.calls.exchanges", "rankwise.calls.p2p", "rankwise.groups.group")
+_later = later(__name__, _LATER, {"group": "rankwise.groups.group", **{room: f"rankwise.{room}" for room in _ROOMS}})
 
 
 def __getattr__(name: str) -> Any:

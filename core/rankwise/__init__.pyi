@@ -67,7 +67,7 @@ from rankwise.errors import (
     RendezvousError,
     UnsupportedOperationError,
 )
-from rankwise.groups import group
+from rankwise.groups import group as group
 from rankwise.groups.group import GroupMember, ProcessGroup
 from rankwise.groups.lifecycle import destroy_process_group, init_process_group, is_initialized
 from rankwise.groups.process_group import GroupLike
@@ -185,17 +185,14 @@ __all__ = [
     "all_gather",
     "all_gather_coalesced",
     "all_gather_into_tensor",
-    "all_gather_multigpu",
     "all_gather_object",
     "all_gather_single",
     "all_reduce",
     "all_reduce_coalesced",
-    "all_reduce_multigpu",
     "all_to_all",
     "all_to_all_single",
     "barrier",
     "broadcast",
-    "broadcast_multigpu",
     "broadcast_object_list",
     "coalescing",
     "gather",
@@ -203,10 +200,8 @@ __all__ = [
     "monitored_barrier",
     "recv_object_list",
     "reduce",
-    "reduce_multigpu",
     "reduce_op",
     "reduce_scatter",
-    "reduce_scatter_multigpu",
     "reduce_scatter_single",
     "reduce_scatter_tensor",
     "register_array_type",
@@ -710,128 +705,6 @@ def reduce_scatter_tensor(
 ) -> Work | None: ...
 
 @overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def reduce_scatter_multigpu(
-    output_tensor_list: Sequence[AnyArray],
-    input_tensor_lists: Sequence[Sequence[AnyArray]],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_gather_multigpu(
-    output_tensor_lists: Sequence[Sequence[AnyArray]],
-    input_tensor_list: Sequence[AnyArray],
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-) -> None: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-) -> Work: ...
-@overload
-def all_reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-) -> Work | None: ...
-
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    src_tensor: int = 0,
-) -> None: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    src_tensor: int = 0,
-) -> Work: ...
-@overload
-def broadcast_multigpu(
-    tensor_list: Sequence[AnyArray],
-    src: int,
-    group: GroupLike = None,
-    async_op: bool = False,
-    src_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: Literal[False] = ...,
-    dst_tensor: int = 0,
-) -> None: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: Literal[True] = ...,
-    dst_tensor: int = 0,
-) -> Work: ...
-@overload
-def reduce_multigpu(
-    tensor_list: Sequence[AnyArray],
-    dst: int,
-    op: ReduceOp = ReduceOp.SUM,
-    group: GroupLike = None,
-    async_op: bool = False,
-    dst_tensor: int = 0,
-) -> Work | None: ...
-
-@overload
 def irecv(
     tensor: AnyArray,
     src: int | None = None,
@@ -863,4 +736,126 @@ def isend(
     group: GroupLike = None,
     tag: int = 0,
     group_dst: int | None = None,
+) -> Work | None: ...
+
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_gather_multigpu(
+    output_tensor_lists: Sequence[Sequence[AnyArray]],
+    input_tensor_list: Sequence[AnyArray],
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def all_reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+) -> Work | None: ...
+
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    src_tensor: int = 0,
+) -> None: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    src_tensor: int = 0,
+) -> Work: ...
+@overload
+def broadcast_multigpu(
+    tensor_list: Sequence[AnyArray],
+    src: int,
+    group: GroupLike = None,
+    async_op: bool = False,
+    src_tensor: int = 0,
+) -> Work | None: ...
+
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+    dst_tensor: int = 0,
+) -> None: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+    dst_tensor: int = 0,
+) -> Work: ...
+@overload
+def reduce_multigpu(
+    tensor_list: Sequence[AnyArray],
+    dst: int,
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
+    dst_tensor: int = 0,
+) -> Work | None: ...
+
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: Literal[False] = ...,
+) -> None: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: Literal[True] = ...,
+) -> Work: ...
+@overload
+def reduce_scatter_multigpu(
+    output_tensor_list: Sequence[AnyArray],
+    input_tensor_lists: Sequence[Sequence[AnyArray]],
+    op: ReduceOp = ReduceOp.SUM,
+    group: GroupLike = None,
+    async_op: bool = False,
 ) -> Work | None: ...

@@ -1,7 +1,8 @@
-"""Calls that are made again and again with the same arguments: the face of the core for `rankwise-arrays`.
+"""Calls made of the core's own: the face of the core for `rankwise-arrays`.
 
-A bound call does what the public call does, and leaves to it whatever is not plain. The backend makes it, and takes the
-arguments apart once: see `bind` of `rankwise.backends.fast_calls.Shortcuts`.
+A call that is made again and again with the same arguments is *bound* to them. It does what the public call does, and
+leaves to it whatever is not plain. The backend makes it, and takes the arguments apart once: see `bind` of
+`rankwise.backends.fast_calls.Shortcuts`. Calls over several arrays check, issue and wait by the other names.
 """
 
 from __future__ import annotations
@@ -10,12 +11,37 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rankwise.calls.calling import failed
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.basics.arguments import require
+from rankwise.basics.arrays import AnyArray
+from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
+from rankwise.calls import check
+from rankwise.calls.calling import CombinedWork, failed, finish, terms
+from rankwise.collective.call import Call
+from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
-__all__ = ["bound"]
+__all__ = [
+    "AnyArray",
+    "Call",
+    "CombinedWork",
+    "GroupLike",
+    "ProcessGroup",
+    "assign",
+    "bound",
+    "check",
+    "computable",
+    "empty_like",
+    "failed",
+    "finish",
+    "group_rank",
+    "near",
+    "on_device_of",
+    "require",
+    "resolve",
+    "synchronize",
+    "terms",
+]
 
 #: What shortcuts take of the arguments of the collectives that have one, by the names that these have there; `src` and
 #: `dst` are handed over as group ranks.

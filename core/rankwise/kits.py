@@ -5,23 +5,14 @@ It imports this module, `rankwise.backends` and `rankwise.errors`, and nothing e
 
 from __future__ import annotations
 
-from rankwise.backends.capability import (
-    COLLECTIVES,
-    FEATURES,
-    OPS,
-    POINT_TO_POINT,
-    REDUCTIONS,
-    Capabilities,
-    Cell,
-    Device,
-    Support,
-    derived,
-)
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Cell, Device, Support, derived
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
 from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.naming import not_a_name
 from rankwise.backends.registry import registry
+from rankwise.backends.vocabulary import COLLECTIVES, FEATURES, OPS, POINT_TO_POINT, REDUCTIONS
 from rankwise.basics import unasked
 from rankwise.basics.arrays import DTYPES, Array, dtype_name, dtype_text
 from rankwise.basics.deadline import Deadline, Timeout, seconds
@@ -33,8 +24,9 @@ from rankwise.basics.version import __version__
 from rankwise.basics.work import COMPLETED, FutureWork, Work
 from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
 from rankwise.collective.algorithms.table import rooted
+from rankwise.groups.group import ProcessGroup
 from rankwise.groups.lifecycle import leave_everything
-from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.process_group import GroupLike
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore, Store
 

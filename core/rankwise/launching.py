@@ -7,12 +7,15 @@ A command is an entry point of the group `rankwise.commands`. `rankwise-launch` 
 from __future__ import annotations
 
 from rankwise.backends.backend import get_default_backend_for_device, is_backend_available
-from rankwise.backends.capability import FEATURES, REDUCTIONS, Availability, Capabilities, Cell, Support
+from rankwise.backends.capability import ANY_HOSTS, ANY_SIZE, Capabilities, counted
 from rankwise.backends.capability_table import CapabilityTable
+from rankwise.backends.cells import Availability, Cell, Support
 from rankwise.backends.declaration import BackendSpec, Check, Explanation, Stage
 from rankwise.backends.discovery import ENTRY_POINT_GROUP, PluginFault, run_plugin
+from rankwise.backends.plain_tables import Memo, cell_of
 from rankwise.backends.registry import KNOWN, registry
 from rankwise.backends.validation import of_kind, text_of
+from rankwise.backends.vocabulary import FEATURES, OPS, REDUCTIONS
 from rankwise.basics import entry_points, native
 from rankwise.basics.arguments import with_article
 from rankwise.basics.arrays import DTYPES
@@ -30,13 +33,15 @@ from rankwise.collective.algorithms import rounds, table
 from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send, distances, fold
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm, rooted
 from rankwise.groups import observers
+from rankwise.groups.group import ProcessGroup
 from rankwise.groups.handshake import MEETING, death_verdict
-from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.store import PrefixStore
 from rankwise.store.rendezvous import load_scheme
 
 __all__ = [
+    "ANY_HOSTS",
+    "ANY_SIZE",
     "AlgorithmChoice",
     "Availability",
     "BackendSpec",
@@ -55,6 +60,8 @@ __all__ = [
     "FEATURES",
     "KNOWN",
     "MEETING",
+    "Memo",
+    "OPS",
     "PluginFault",
     "PrefixStore",
     "ProcessGroup",
@@ -67,6 +74,8 @@ __all__ = [
     "World",
     "__version__",
     "cause",
+    "cell_of",
+    "counted",
     "current",
     "death_verdict",
     "debug_log",

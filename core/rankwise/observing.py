@@ -14,14 +14,14 @@ from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import start_thread
 from rankwise.basics.loading import loading
 from rankwise.basics.messages import pack_error, unpack_error
-from rankwise.basics.process_end import process_ending, process_stat
-from rankwise.basics.recorder import SilentRecorder
-from rankwise.basics.recording import Entry, FlightRecorder, Ticket, Totals, Trail
+from rankwise.basics.process_end import process_stat
+from rankwise.basics.recording import Entry, FlightRecorder, SilentRecorder, Ticket, Totals, Trail
 from rankwise.basics.systems import signals
 from rankwise.basics.tracebacks import is_skipped, known_inside, known_outside, shortened
 from rankwise.basics.version import __version__
+from rankwise.groups.group import ProcessGroup
 from rankwise.groups.handshake import MEETING, death_verdict, has_ended, process_space, started_at, told_by
-from rankwise.groups.process_group import GroupLike, ProcessGroup
+from rankwise.groups.process_group import GroupLike
 from rankwise.groups.world import World, current, resolve
 from rankwise.store import HashStore, PrefixStore, Store, innermost
 
@@ -55,7 +55,6 @@ __all__ = [
     "known_outside",
     "loading",
     "pack_error",
-    "process_ending",
     "process_space",
     "process_stat",
     "resolve",

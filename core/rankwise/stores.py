@@ -12,6 +12,7 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import debug_log
 from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.loading import later, loading
+from rankwise.basics.process_end import process_stat
 from rankwise.basics.secrecy import SECRET_NBYTES, Secret, given_secret
 from rankwise.basics.systems import after_fork, blake2b, cause, descriptor_limit, keep_standard, shortage
 from rankwise.basics.tracebacks import shortened
@@ -25,39 +26,42 @@ from rankwise.store.primitives import (
     MAX_KEYS,
     MAX_VALUE_NBYTES,
     RESERVED,
+    Primitives,
     Series,
+    change,
+    fits,
     to_amount,
     to_key,
     to_value,
 )
-from rankwise.store.queues import LEASE_S, TOKEN_NBYTES, queue_key
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
     "Deadline",
     "GRACE_S",
     "HashStore",
-    "LEASE_S",
     "MAX_KEYS",
     "MAX_KEY_NBYTES",
     "MAX_VALUE_NBYTES",
     "Missing",
     "Operation",
+    "Primitives",
     "RESERVED",
     "SECRET_NBYTES",
     "Secret",
     "Series",
     "Store",
     "StoreLike",
-    "TOKEN_NBYTES",
     "Table",
     "TableStore",
     "Timeout",
     "after_fork",
     "blake2b",
     "cause",
+    "change",
     "debug_log",
     "descriptor_limit",
+    "fits",
     "given_secret",
     "heed",
     "held",
@@ -68,7 +72,7 @@ __all__ = [
     "later",
     "loading",
     "operations",
-    "queue_key",
+    "process_stat",
     "seconds",
     "shortage",
     "shortened",

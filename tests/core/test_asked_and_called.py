@@ -9,10 +9,11 @@ from tests.core.asking import answers_that_are_wrong, asked_of_groups
 from tests.threads import run_local
 
 import rankwise as dist
-from rankwise.backends.capability import FEATURES, OPS, Capabilities, Device, Support, no
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Device, Support, no
 from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
-from rankwise.backends.vocabulary import CALLS
+from rankwise.backends.vocabulary import CALLS, FEATURES, OPS
 from rankwise_local import LocalCommunicator
 from rankwise_local.communicator import CAPABILITIES
 from rankwise_testing import run_ranks

@@ -7,7 +7,8 @@ import pytest
 
 import rankwise as dist
 from rankwise import Backend, BackendConfig, Context, HashStore
-from rankwise.backends.capability import Capabilities, Device, native
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Device, native
 from rankwise.backends.registry import registry
 from rankwise_local import LocalCommunicator
 

@@ -16,8 +16,7 @@ import pytest
 
 import rankwise as dist
 from rankwise.basics import tracebacks as callers
-from rankwise.basics.recorder import make_recorder
-from rankwise.basics.recording import FlightRecorder
+from rankwise.basics.recording import FlightRecorder, make_recorder
 from rankwise.groups.world import World, use
 from rankwise_local import local_world, register_local
 from rankwise_watch.noting import PythonRecorder

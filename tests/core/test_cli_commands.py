@@ -67,7 +67,7 @@ def with_gloo(shell: Installing) -> Installing:
 
 GOOD = """
 from rankwise import API_VERSION, Availability, BackendSpec
-from rankwise.backends.capability import Capabilities, Device, conditional, derived, native
+from rankwise.backends import Capabilities, Device, conditional, derived, native
 from rankwise.backends.hookspecs import hookimpl
 
 DEVICE = Device(

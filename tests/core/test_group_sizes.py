@@ -7,7 +7,8 @@ import pytest
 from tests.threads import run_local
 
 import rankwise as dist
-from rankwise.backends.capability import Capabilities, Why, counted
+from rankwise.backends.capability import Capabilities, counted
+from rankwise.backends.cells import Why
 from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
 from rankwise.groups import handshake

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from rankwise.basics import process_end
 from rankwise_launch.worker import Worker
+from rankwise_network import processes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no descriptors of processes")
 
@@ -47,12 +47,12 @@ def ended(code: str) -> Iterator[tuple[Worker, int]]:
 def test_other_ranks_can_read_how_a_rank_ended_after_its_launcher_has(
     monkeypatch: pytest.MonkeyPatch, code: str, exit_code: int, words: str
 ) -> None:
-    monkeypatch.setattr(process_end, "_reaped_status", lambda descriptor: None)  # as on a kernel before Linux 6.15
+    monkeypatch.setattr(processes, "_reaped_status", lambda descriptor: None)  # as on a kernel before Linux 6.15
     with ended(code) as (worker, descriptor):
         assert worker.poll()
         worker.signal(signal.SIGTERM)  # as all are told to end after a failure
         assert (worker.exit_code, worker.stopped, worker.poll()) == (exit_code, False, False)
-        assert process_end.process_ending(descriptor, worker.pid) == words
+        assert processes.process_ending(descriptor, worker.pid) == words
         assert not worker.group_is_there()
         worker.bury()
         assert worker.process.returncode == exit_code

@@ -10,7 +10,7 @@ from tests.processes import environment
 
 from rankwise.basics import native
 from rankwise.basics.native import API_VERSION
-from rankwise.basics.recorder import make_recorder
+from rankwise.basics.recording import make_recorder
 from rankwise.basics.version import __version__
 from rankwise_launch.checks import _native
 

@@ -12,7 +12,7 @@ import pytest
 from tests.threads import run_local
 
 import rankwise as dist
-from rankwise.basics.recorder import SilentRecorder
+from rankwise.basics.recording import SilentRecorder
 from rankwise.groups import observers
 from rankwise.groups.world import current
 from rankwise_local import local_world

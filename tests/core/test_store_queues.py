@@ -21,11 +21,11 @@ from tests.store_kinds import PLAIN_KINDS
 
 from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, QueueEmptyError
-from rankwise.store import HashStore, Store, operations, queues
+from rankwise.store import HashStore, Store, memory
 from rankwise.store.memory import Table
 from rankwise.store.operations import Missing
-from rankwise.store.queues import LEASE_S
-from rankwise_stores import FileStore, TCPStore
+from rankwise_stores import FileStore, TCPStore, queues
+from rankwise_stores.queues import LEASE_S
 from rankwise_stores.tcp import server
 from rankwise_stores.tcp import waiting as lent
 
@@ -46,14 +46,14 @@ class Caller:
 
     def ask(self) -> None:
         if self.item is None:
-            found = operations.queue_pop(self.table, QUEUE, self.token, self.seen)
+            found = queues.queue_pop(self.table, QUEUE, self.token, self.seen)
             self.item = None if isinstance(found, Missing) else found
 
     def confirm(self) -> bool:
-        return operations.queue_confirm(self.table, QUEUE, self.token)
+        return queues.queue_confirm(self.table, QUEUE, self.token)
 
     def release(self) -> None:
-        operations.queue_release(self.table, QUEUE, self.token, self.item)
+        queues.queue_release(self.table, QUEUE, self.token, self.item)
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -67,7 +67,7 @@ def test_no_interleaving_loses_doubles_or_reorders_an_item(seed: int, monkeypatc
         move = draw.choice(["push", "ask", "again", "confirm", "confirm", "release", "regret", "die", "time"])
         if move == "push":
             pushed.append(b"%d" % len(pushed))
-            operations.queue_push(table, QUEUE, pushed[-1])
+            queues.queue_push(table, QUEUE, pushed[-1])
         elif move == "ask":
             callers.append(Caller(table))
             all_callers.append(callers[-1])
@@ -91,7 +91,7 @@ def test_no_interleaving_loses_doubles_or_reorders_an_item(seed: int, monkeypatc
                 caller.release()  # a second time does nothing
     now[0] += LEASE_S + 1
     left = list[bytes]()
-    while operations.queue_len(table, QUEUE):
+    while queues.queue_len(table, QUEUE):
         caller = Caller(table)
         caller.seen = dict.fromkeys((other.token for other in all_callers), -LEASE_S)  # they have had their time
         caller.ask()
@@ -236,7 +236,7 @@ def test_the_item_of_one_that_has_not_confirmed_it_returns(
 
         def take_and_stay() -> None:
             client = open_()
-            assert client._run(operations.queue_pop, 1.0, QUEUE, os.urandom(16)) == b"first"
+            assert client._run(queues.queue_pop, 1.0, QUEUE, os.urandom(16)) == b"first"
             client.set("has it", "")
             threading.Event().wait()
 
@@ -281,7 +281,7 @@ def test_an_item_that_was_given_back_over_another_connection_is_not_lent_to_the_
         waiting = threading.Thread(target=lambda: suppressed(store, token))
         waiting.start()
         assert wait_until(lambda: store._pool._server._waiting.has(queues.queue_key(QUEUE)), PATIENCE_S)  # type: ignore[union-attr]
-        store._run(operations.queue_release, 1.0, QUEUE, token, None)
+        store._run(queues.queue_release, 1.0, QUEUE, token, None)
         store.queue_push(QUEUE, "item")
         assert store.queue_pop(QUEUE, block=False) == b"item"
         waiting.join()
@@ -289,7 +289,7 @@ def test_an_item_that_was_given_back_over_another_connection_is_not_lent_to_the_
 
 def suppressed(store: TCPStore, token: bytes) -> None:
     with suppress(DistTimeoutError):
-        store._await(operations.queue_pop, 0.5, QUEUE, token)
+        store._await(queues.queue_pop, 0.5, QUEUE, token)
 
 
 def test_an_item_that_comes_back_wakes_the_next_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_an_item_that_comes_back_wakes_the_next_in_the_line(monkeypatch: pytest.
     with TCPStore("127.0.0.1", is_master=True, timeout=PATIENCE_S) as store:
         store.queue_push(QUEUE, "item")
         gone = TCPStore("127.0.0.1", store.port, timeout=PATIENCE_S)
-        assert gone._run(operations.queue_pop, 1.0, QUEUE, os.urandom(16)) == b"item"
+        assert gone._run(queues.queue_pop, 1.0, QUEUE, os.urandom(16)) == b"item"
         threading.Timer(0.05, gone.close).start()
         assert store.queue_pop(QUEUE) == b"item"
 
@@ -306,11 +306,11 @@ def test_one_that_confirms_too_late_waits_for_the_next_item(monkeypatch: pytest.
     store = HashStore()
     store.queue_push(QUEUE, "first")
     store.queue_push(QUEUE, "second")
-    confirm, took = operations.queue_confirm, list[bytes]()
+    confirm, took = queues.queue_confirm, list[bytes]()
 
     def late(table: Any, queue: str, token: bytes) -> bool:
         if not took:
-            operations.queue_release(table, queue, token, None)  # as when its lease has ended
+            queues.queue_release(table, queue, token, None)  # as when its lease has ended
             other = Caller(table)
             other.ask()
             assert other.item is not None
@@ -318,14 +318,14 @@ def test_one_that_confirms_too_late_waits_for_the_next_item(monkeypatch: pytest.
             took.append(other.item)
         return confirm(table, queue, token)
 
-    monkeypatch.setattr(operations, "queue_confirm", late)
+    monkeypatch.setattr(queues, "queue_confirm", late)
     assert store.queue_pop(QUEUE) == b"second"
     assert took == [b"first"]
 
 
 def test_as_many_tokens_are_remembered_as_are_promised() -> None:
-    confirmed = queues.Confirmed()
-    tokens = [b"%d" % number for number in range(queues._REMEMBERED + 1)]
+    confirmed = memory.Confirmed()
+    tokens = [b"%d" % number for number in range(memory._REMEMBERED + 1)]
     for token in tokens:
         confirmed.add(token)
     assert not confirmed.discard(tokens[0])  # forgotten for the last
@@ -364,13 +364,13 @@ def test_nobody_is_told_that_a_queue_is_empty_whose_last_item_may_come_back(
         at = store._pool._server
         store.queue_push(QUEUE, "item")
         late, token = TCPStore("127.0.0.1", store.port, timeout=PATIENCE_S), os.urandom(16)
-        assert late._run(operations.queue_pop, 1.0, QUEUE, token) == b"item"
+        assert late._run(queues.queue_pop, 1.0, QUEUE, token) == b"item"
         with late._pool.connection(Deadline(PATIENCE_S)) as connection:
             connection._ask("queue_confirm", None, (QUEUE, token))
         assert wait_until(lambda: at._lent.is_leaving(QUEUE), PATIENCE_S)  # type: ignore[union-attr]
         length = threads.submit(store.queue_len, QUEUE)
         if returns:
             assert wait_until(lambda: at._waiting.has(server._LEAVING + QUEUE), PATIENCE_S)  # type: ignore[union-attr]
-            late._run(operations.queue_release, 1.0, QUEUE, token, b"item")
+            late._run(queues.queue_release, 1.0, QUEUE, token, b"item")
         assert length.result(PATIENCE_S) == returns
         late.close()

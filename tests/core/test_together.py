@@ -10,7 +10,7 @@ import pytest
 from tests.threads import run_local
 
 import rankwise as dist
-from rankwise.collective.together import packed, shapes_mark, unpack
+from rankwise.calls.coalesced import packed, shapes_mark, unpack
 from rankwise.groups.world import current
 
 SHAPES = [(), (3,), (2, 2), (0,), (1, 1, 4)]

@@ -9,8 +9,8 @@ from tests.threads import on_ranks, run_local, within
 
 import rankwise as dist
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.ending import WorkFuture
 from rankwise.basics.work import COMPLETED, BoundWork, FutureWork
+from rankwise.basics.work_future import WorkFuture
 from rankwise.calls.calling import CombinedWork
 from rankwise.calls.coalesced import all_reduce_coalesced
 from rankwise.collective.issue_order import IssueOrder

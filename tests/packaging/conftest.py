@@ -29,7 +29,7 @@ packages = ["{module}"]
 
 PLUGIN = """
 from rankwise import BackendSpec
-from rankwise.backends.capability import Capabilities, Device, native
+from rankwise.backends import Capabilities, Device, native
 from rankwise.backends.hookspecs import hookimpl
 
 @hookimpl

@@ -65,17 +65,24 @@ def test_its_functions_say_what_brings_the_rest(alone):
             lambda: next(dist.rendezvous("env://")),
             lambda: dist.as_store(Table()),
             lambda: next(dist.rendezvous("file:///tmp/store", rank=0, world_size=1)),
+            lambda: dist.all_reduce_multigpu([]),
+            lambda: dist.capabilities().to_markdown(),
+            lambda: dist.HashStore().queue_push("jobs", "first"),
+            lambda: dist.HashStore().barrier("ready", 1),
         ):
             try:
                 call()
             except dist.PluginError as error:
                 print(error, "/", error.remedy)
         exec("from rankwise import *")
+        print(dist.capabilities(), dist.capabilities()._repr_html_())
         """
     )
     brought_by = [
         *("rankwise-launch", "rankwise-stores", "rankwise-stores", "rankwise-network", "rankwise-network"),
         *("rankwise-watch", "rankwise-stores", "rankwise-stores", "rankwise-stores"),
+        *("rankwise-arrays", "rankwise-launch", "rankwise-stores", "rankwise-stores"),
     ]
     wanted = [f"{name} is not installed: pip install {name} / pip install {name}" for name in brought_by]
-    assert said.splitlines() == wanted
+    seen = "<CapabilityTable of no backend; to see it: pip install rankwise-launch> None"
+    assert said.splitlines() == [*wanted, seen]

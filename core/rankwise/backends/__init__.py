@@ -11,25 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankwise.backends.capability import (
-    COLLECTIVES,
-    POINT_TO_POINT,
-    REDUCTIONS,
-    Answer,
-    Capabilities,
-    Cell,
-    Condition,
-    Device,
-    Support,
-    Why,
-    conditional,
-    derived,
-    native,
-    no,
-)
-from rankwise.backends.communicator import Communicator, Watch
-from rankwise.backends.context import Context
-from rankwise.backends.contract import Contract, Gauges
+from rankwise.backends.capability import Answer, Capabilities
+from rankwise.backends.cells import Cell, Condition, Device, Support, Why, conditional, derived, native, no
 from rankwise.backends.declaration import (
     API_VERSION,
     IN_THREADS,
@@ -40,7 +23,7 @@ from rankwise.backends.declaration import (
     Runtime,
     Stage,
 )
-from rankwise.backends.fast_calls import Caller, Ends, Shortcuts, raise_ended
+from rankwise.backends.vocabulary import COLLECTIVES, POINT_TO_POINT, REDUCTIONS
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import (
     RAW,
@@ -60,32 +43,37 @@ from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
 from rankwise.basics.loading import later, loading
 from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, Status, items_in, too_long, wrong_dtype
-from rankwise.basics.recording import Trail
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, accumulation_dtype
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
 from rankwise.collective.call import Algorithm, Call, Prepared
-from rankwise.collective.comparing import agree, mismatch
 from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, counts, same_call
 
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
     import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
+    from rankwise.backends.communicator import Communicator, Watch
+    from rankwise.backends.context import Context
+    from rankwise.backends.contract import Contract, Gauges
+    from rankwise.backends.fast_calls import Caller, Ends, Shortcuts, raise_ended
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import ApartWork, Landing
     from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
     from rankwise.basics.debug import debug_log
-    from rankwise.basics.ending import Ending, WorkFuture, ring
+    from rankwise.basics.ending import Ending, ring
     from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
     from rankwise.basics.memory_order import Reordered, reordered
     from rankwise.basics.messages import pack_error, unpack_error
-    from rankwise.basics.process_end import last_words, process_ending
+    from rankwise.basics.process_end import last_words
+    from rankwise.basics.recording import Trail
     from rankwise.basics.shared import COMMON, IN_PLACE, PLACES, Blocks, note_shared, shared_blocks, shared_word
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
+    from rankwise.basics.work_future import WorkFuture
     from rankwise.codec import decode, encode
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
+    from rankwise.collective.comparing import agree, mismatch
     from rankwise.collective.executor import PointToPoint
     from rankwise.collective.issue_order import IssueOrder
     from rankwise.store import PrefixStore, Store
@@ -93,20 +81,27 @@ if TYPE_CHECKING:
 
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
+    "rankwise.backends.communicator": ["Communicator", "Watch"],
+    "rankwise.backends.context": ["Context"],
+    "rankwise.backends.contract": ["Contract", "Gauges"],
+    "rankwise.backends.fast_calls": ["Caller", "Ends", "Shortcuts", "raise_ended"],
     "rankwise.backends.hookspecs": ["hookimpl"],
     "rankwise.backends.landing": ["ApartWork", "Landing"],
     "rankwise.backends.mailbox": ["Mailbox", "describe_dtype", "described_dtype"],
     "rankwise.basics.debug": ["debug_log"],
-    "rankwise.basics.ending": ["Ending", "WorkFuture", "ring"],
+    "rankwise.basics.ending": ["Ending", "ring"],
     "rankwise.basics.interrupts": ["aborted_by", "heed", "only_waited", "start_thread"],
     "rankwise.basics.memory_order": ["Reordered", "reordered"],
     "rankwise.basics.messages": ["pack_error", "unpack_error"],
-    "rankwise.basics.process_end": ["last_words", "process_ending"],
+    "rankwise.basics.process_end": ["last_words"],
+    "rankwise.basics.recording": ["Trail"],
     "rankwise.basics.shared": ["COMMON", "IN_PLACE", "Blocks", "PLACES", "shared_blocks", "note_shared", "shared_word"],
     "rankwise.basics.systems": ["blake2b"],
     "rankwise.basics.tracebacks": ["anew"],
+    "rankwise.basics.work_future": ["WorkFuture"],
     "rankwise.codec": ["decode", "encode"],
     "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
+    "rankwise.collective.comparing": ["agree", "mismatch"],
     "rankwise.collective.executor": ["PointToPoint"],
     "rankwise.collective.issue_order": ["IssueOrder"],
     "rankwise.store": ["PrefixStore", "Store"],
@@ -253,7 +248,6 @@ __all__ = [
     # how others fail
     "pack_error",
     "last_words",
-    "process_ending",
     "ring",
     "start_thread",
     "unpack_error",

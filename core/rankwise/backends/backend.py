@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rankwise.backends.capability import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Device, derived, native
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.backends.vocabulary import device_kind
+from rankwise.backends.vocabulary import COLLECTIVES, device_kind
 from rankwise.basics import entry_points
 from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import BackendUnavailableError, DistError
+
+if TYPE_CHECKING:
+    from rankwise.backends.communicator import Communicator
+    from rankwise.backends.context import Context
 
 __all__ = [
     "Backend",
@@ -326,6 +329,8 @@ def is_nccl_available() -> bool:
 def _plain_creator(func: Callable[..., Communicator]) -> Callable[[Context], Communicator]:
     def create(context: Context) -> Communicator:
         from datetime import timedelta
+
+        from rankwise.backends.communicator import Communicator
 
         communicator = func(context.store, context.rank, context.size, timedelta(seconds=context.timeout_s))
         if isinstance(communicator, Communicator):  # else it is told what was expected

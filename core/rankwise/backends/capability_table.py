@@ -1,4 +1,4 @@
-"""The capability tables of all installed backends: asked, printed, and written as JSON or Markdown."""
+"""The capability tables of all installed backends: asked, reduced, and as plain data; `rankwise-launch` draws them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from rankwise.backends.capability import (
-    ANY_HOSTS,
-    ANY_SIZE,
+from rankwise.backends.capability import Answer, Capabilities
+from rankwise.backends.cells import Condition, Device, Support, Why
+from rankwise.backends.registry import registry
+from rankwise.backends.vocabulary import (
     FEATURES,
     OPS,
-    Answer,
-    Capabilities,
-    Cell,
-    Condition,
-    Device,
-    Support,
-    Why,
-    counted,
+    REDUCING,
+    device_kind,
+    dtype_word,
+    nearest,
+    needs_of,
+    operation,
+    reduce_op_name,
 )
-from rankwise.backends.plain_tables import Memo
-from rankwise.backends.registry import registry
-from rankwise.backends.vocabulary import REDUCING, device_kind, dtype_word, nearest, needs_of, operation, reduce_op_name
 from rankwise.basics.arguments import require
-from rankwise.basics.arrays import DTYPES
+from rankwise.basics.entry_points import part
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
+from rankwise.errors import PluginError
 
 __all__ = ["CapabilityTable", "capabilities", "supports"]
 
@@ -210,36 +208,27 @@ class CapabilityTable:
         ]
 
     def to_markdown(self, notes: bool = True) -> str:
-        """Return the table as Markdown, as the documentation shows it: as declared, whatever holds on this machine."""
-        head, *body = self._texts(here=False)
-        lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-        # Each note a paragraph of its own: they are long.
-        below = [line for note in self._notes() for line in ("", note)] if notes else []
-        return "\n".join([*lines, *below]) + "\n"
+        """Return the table as Markdown, as the documentation shows it: as declared, whatever holds on this machine.
+
+        Raises:
+            PluginError: `rankwise-launch`, which draws tables, is not installed.
+        """
+        return _drawing().markdown(self, notes)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        rows = self._texts(here=True)
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([*lines, "", *self._notes()]).rstrip()
+        try:
+            return _drawing().text(self)  # type: ignore[no-any-return]
+        except PluginError as error:
+            return f"<CapabilityTable of {', '.join(self._tables) or 'no backend'}; to see it: {error.remedy}>"
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        """Return the table as a notebook shows it; a cell's reason comes up under the pointer."""
-        from html import escape
-
-        head, *body = self._texts(here=True)
-        reasons = {(r["name"], f"{r['backend']} {r['device']}"): r["reason"] for r in self.rows()}
-        lines = ["<table>", f"<tr>{''.join(f'<th>{escape(column)}</th>' for column in head)}</tr>"]
-        for name, *cells in body:
-            shown = [
-                f'<td title="{escape(reasons[name, column])}">{escape(cell)}</td>'
-                for column, cell in zip(head[1:], cells, strict=True)
-            ]
-            lines.append(f"<tr><th>{escape(name)}</th>{''.join(shown)}</tr>")
-        return "\n".join([*lines, "</table>", *(f"<p>{escape(note)}</p>" for note in self._notes())])
+    def _repr_html_(self) -> str | None:
+        """Return the table as a notebook shows it; where nothing draws tables, a notebook shows the text."""
+        try:
+            return _drawing().html(self)  # type: ignore[no-any-return]
+        except PluginError:
+            return None
 
     def _of(self, backend: str) -> Capabilities:
         if backend.lower() not in self._tables:
@@ -249,43 +238,10 @@ class CapabilityTable:
     def _kinds(self) -> list[str]:
         return [device for table in self for device in table.devices]
 
-    def _columns(self) -> list[tuple[Capabilities, str]]:
-        return [(table, device) for table in self for device in table.devices]
 
-    def _texts(self, here: bool) -> list[list[str]]:
-        columns, hindrance = self._columns(), Memo()
-        reasons = self._reasons()
-        runs = {table.backend: not here or bool(table.here()) for table in self}
-        head = ["operation", *(f"{table.backend} {device}" for table, device in columns)]
-        return [head] + [
-            [
-                name,
-                *(
-                    _shown(table.cell(name, device), reasons, hindrance if here else None, runs[table.backend])
-                    for table, device in columns
-                ),
-            ]
-            for name in self._names
-        ]
-
-    def _reasons(self) -> list[str]:
-        cells = [table.cell(name, device) for table, device in self._columns() for name in self._names]
-        return list(dict.fromkeys(cell.reason for cell in cells if cell.reason))
-
-    def _notes(self) -> list[str]:
-        notes = [f"[{i}] {reason}" for i, reason in enumerate(self._reasons(), 1)]
-        notes += [f"{t.backend}: groups of {counted(t.sizes, 'rank')}" for t in self if t.sizes != ANY_SIZE]
-        notes += [f"{t.backend}: groups on {counted(t.hosts, 'host')}" for t in self if t.hosts != ANY_HOSTS]
-        for table, device in self._columns():
-            ops = {op: table.cell(op, device) for op in self._names if op in OPS and op != "barrier"}
-            for names, dtypes in _grouped({op: _moved(cell) for op, cell in ops.items() if _offered(cell)}):
-                notes.append(f"{table.backend} {device}, dtypes of {names}: {dtypes}")
-            reduced = table.cell("all_reduce", device)
-            if "all_reduce" in ops and _offered(reduced):
-                takes = {name: _reduced(reduced, name) for name in reduced.reduce_ops if reduced.declares(None, name)}
-                notes += [f"{table.backend} {device}, {names} of: {dtypes}" for names, dtypes in _grouped(takes)]
-            notes += [f"{table.backend} {device}, {names}: {needs}" for names, needs in _grouped(_needed(ops))]
-        return notes
+def _drawing() -> Any:
+    """Return what shows tables to people."""
+    return part("drawn_tables", "rankwise-launch")
 
 
 def capabilities(backend: str | None = None) -> CapabilityTable:
@@ -434,48 +390,3 @@ def _kind(device: Any) -> str:
         return device_kind(device)
     except ValueError:  # unless a backend knows it: all are asked, before it is called a mistake
         return device_kind(device, {kind for table in registry.tables() for kind in table.devices})
-
-
-def _shown(cell: Cell, reasons: list[str], hindrance: Memo | None, runs: bool) -> str:
-    text = cell.support.value
-    if hindrance is not None and cell.support is Support.CONDITIONAL:
-        text = f"conditional: {'yes' if runs and not hindrance(cell) else 'no'} here"
-    elif not runs and cell.support is not Support.NO:
-        text = f"{text}: not here"
-    return text + (f" [{reasons.index(cell.reason) + 1}]" if cell.reason else "")
-
-
-def _offered(cell: Cell) -> bool:
-    return cell.support is not Support.NO
-
-
-def _moved(cell: Cell) -> str:
-    return _listed(cell.dtypes)
-
-
-def _reduced(cell: Cell, name: str) -> str:
-    return _listed(frozenset(d for d in DTYPES if cell.declares(d, name)))
-
-
-def _needed(ops: dict[str, Cell]) -> dict[str, str]:
-    """Return what each dtype depends on that some operations do not take everywhere."""
-    needing: dict[tuple[str, str], list[str]] = {}
-    for op, cell in ops.items():
-        for dtype, condition in cell.only_if.items():
-            needing.setdefault((dtype, condition.reason), []).append(op)
-    return {dtype: f"{reason} ({', '.join(names)})" for (dtype, reason), names in needing.items()}
-
-
-def _listed(dtypes: frozenset[str]) -> str:
-    missing = [name for name in DTYPES if name not in dtypes]
-    if not missing:
-        return "all"
-    return f"all but {', '.join(missing)}" if len(missing) < 8 else ", ".join(n for n in DTYPES if n in dtypes)
-
-
-def _grouped(texts: dict[str, str]) -> list[tuple[str, str]]:
-    """Put together the names that have the same text."""
-    groups: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        groups.setdefault(text, []).append(name)
-    return [(", ".join(names), text) for text, names in groups.items()]

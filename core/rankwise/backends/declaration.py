@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rankwise.backends.capability import Availability, Capabilities
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Availability
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator

@@ -6,21 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rankwise.backends.capability import (
-    ANY_SIZE,
-    FEATURES,
-    OPS,
-    Availability,
-    Capabilities,
-    Cell,
-    Condition,
-    Device,
-    Support,
-    Why,
-    in_order,
-    why_refused,
-)
-from rankwise.backends.vocabulary import REDUCING
+from rankwise.backends.capability import ANY_SIZE, Capabilities
+from rankwise.backends.cells import Availability, Cell, Condition, Device, Support, Why, in_order, why_refused
+from rankwise.backends.vocabulary import FEATURES, OPS, REDUCING
 
 __all__ = ["Memo", "cell_of", "plain_table", "table_of"]
 

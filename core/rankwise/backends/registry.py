@@ -12,12 +12,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import discovery
-from rankwise.backends.capability import Availability, Capabilities
-from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Availability
 from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
 from rankwise.backends.naming import not_a_name
@@ -32,6 +31,10 @@ from rankwise.basics.loading import loading
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import __version__, series
 from rankwise.errors import BackendNotFoundError, DistError, PluginError
+
+if TYPE_CHECKING:
+    from rankwise.backends.communicator import Communicator
+    from rankwise.backends.context import Context
 
 __all__ = ["KNOWN", "Registry", "registry"]
 
@@ -189,6 +192,8 @@ class Registry:
             PluginError: It has returned something else.
             DistTimeoutError: It has not returned in time.
         """
+        from rankwise.backends.communicator import Communicator  # which a process without groups need not load
+
         supervision, create = self.supervision(name), self.get(name).create
         made = supervision.call(
             "create",

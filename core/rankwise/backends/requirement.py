@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankwise.backends.capability import Answer, Capabilities, Cell, Support, Why
+from rankwise.backends.capability import Answer, Capabilities
+from rankwise.backends.cells import Cell, Support, Why
 from rankwise.backends.vocabulary import FEATURES, REDUCTIONS, dtype_word, needs_of, reduce_op_name
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
-from rankwise.backends.capability import Availability, Capabilities, Cell, Condition, Device, Support
+from rankwise.backends.capability import Capabilities
+from rankwise.backends.cells import Availability, Cell, Condition, Device, Support
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
 from rankwise.backends.naming import not_a_name

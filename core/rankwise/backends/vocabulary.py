@@ -220,9 +220,7 @@ def _dtype_word(dtype: Any) -> str:
 def device_kind(device: Any, declared: Iterable[str] = ()) -> str:
     """Return the kind of a device given as "cuda", as "cuda:0", as a library's device, or as an array that lies there.
 
-    Args:
-        device: The device.
-        declared: Kinds that there are beside those that everybody knows, and those that backends have declared.
+    `declared` are kinds that there are beside those that everybody knows, and those that backends have declared.
 
     Raises:
         ValueError: There is no such kind.

@@ -30,16 +30,11 @@ def is_integer(value: Any) -> bool:
 
 
 def whole_number(value: Any, name: str, least: int = 0) -> int:
-    """Return an argument that is a whole number.
-
-    Args:
-        value: What was given.
-        name: What the argument is called.
-        least: What it must not be less than.
+    """Return an argument, called `name`, that is a whole number.
 
     Raises:
         TypeError: It is none.
-        ValueError: It is less.
+        ValueError: It is less than `least`.
     """
     try:
         number = None if isinstance(value, bool) else operator.index(value)

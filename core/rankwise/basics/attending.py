@@ -48,17 +48,17 @@ def attended(
     what: str,
     whose: Callable[[], str] = _the_store,
 ) -> _T:
-    """Return what a step returns, unless `look` raises before.
+    """Return what a step returns, which is done on another thread, unless `look` raises before.
 
     Where packets are lost, a request to the store waits far longer than it takes to notice that its host is gone. What
     is left of such a step ends by itself, with the store's own time-out.
 
     Args:
-        step: What to do, on another thread.
+        step: What to do.
         look: Raises if it is of no use to wait any more; None where nobody can know.
         deadline: When the step should have ended by itself.
         what: What it belongs to, for messages.
-        whose: Names what the step waits for, for messages: the store, and who serves it.
+        whose: Names the store, and who serves it, for messages.
 
     Raises:
         DistTimeoutError: The deadline has passed, and what the step waits for does not answer.

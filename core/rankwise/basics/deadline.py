@@ -17,11 +17,7 @@ _FOREVER_S = 1e9
 
 
 def seconds(timeout: Timeout, name: str = "timeout") -> float:
-    """Return a time-out in seconds.
-
-    Args:
-        timeout: The time-out.
-        name: What the caller's argument is called.
+    """Return a time-out, which the caller calls `name`, in seconds.
 
     Raises:
         TypeError: It is neither a number nor a `timedelta`.

@@ -42,11 +42,8 @@ class Point(NamedTuple):
     """An entry point: a backend's name, where its plugin is, and the distribution that brings it.
 
     Attributes:
-        name: The backend's name.
         value: The module, and perhaps an attribute of it: "module:attribute".
-        distribution: The distribution's name.
-        version: Its version.
-        requires: What it requires of rankwise, as it says it.
+        requires: What the distribution requires of rankwise, as it says it.
     """
 
     name: str

@@ -76,26 +76,12 @@ def items_in(nbytes: int, dtype: Any) -> int:
 
 
 def too_long(have: int, sender: int, tag: int, room: int) -> DistBackendError:
-    """Return the error of a message that is longer than the receive it meets.
-
-    Args:
-        have: Bytes of the message.
-        sender: The sender's global rank.
-        tag: The message's tag.
-        room: Bytes of the receive.
-    """
+    """Return the error of a message of `have` bytes that meets a receive of `room` bytes, which are fewer."""
     return DistBackendError(f"a message of {have} bytes from rank {sender} (tag {tag}) met a receive of {room} bytes")
 
 
 def wrong_dtype(have: str, sender: int, tag: int, wanted: str) -> DistBackendError:
-    """Return the error of a message of one dtype that meets a receive of another.
-
-    Args:
-        have: The message's dtype.
-        sender: The sender's global rank.
-        tag: The message's tag.
-        wanted: The receive's dtype.
-    """
+    """Return the error of a message of one dtype that meets a receive of another; `sender` is a global rank."""
     return DistBackendError(
         f"a message of {have} from rank {sender} (tag {tag}) met a receive of {wanted}; "
         "receive into uint8 to take its bytes as they are"

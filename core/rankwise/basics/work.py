@@ -17,7 +17,7 @@ from rankwise.errors import DistError, DistTimeoutError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from rankwise.basics.ending import WorkFuture
+    from rankwise.basics.work_future import WorkFuture
 
 __all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "future_of", "state"]
 
@@ -393,6 +393,6 @@ class BoundWork:
 
 def future_of(work: Work, value: Callable[[], Any]) -> WorkFuture:
     """Return a future of a work, whose `end` is to be called once that has ended; `value` returns its result."""
-    from rankwise.basics.ending import WorkFuture  # only now: few programs ask for futures
+    from rankwise.basics.work_future import WorkFuture  # only now: few programs ask for futures
 
     return WorkFuture(work, value)

@@ -1,4 +1,4 @@
-"""Several collectives issued together."""
+"""Several collectives issued together, and several small arrays that are reduced as one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,21 @@ from rankwise.calls.calling import CombinedWork, failed, finish, put_back, terms
 from rankwise.calls.collectives import all_reduce
 from rankwise.calls.exchanges import all_gather
 from rankwise.collective.call import Call
-from rankwise.collective.together import packed, shapes_mark, unpack
 from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
 
-__all__ = ["Coalesced", "all_gather_coalesced", "all_reduce_coalesced", "coalescing"]
+__all__ = [
+    "Coalesced",
+    "all_gather_coalesced",
+    "all_reduce_coalesced",
+    "coalescing",
+    "packed",
+    "shapes_mark",
+    "unpack",
+]
+
+_MASK = (1 << 64) - 1
 
 
 class Coalesced:
@@ -262,3 +271,34 @@ def _ended(block: Coalesced, result: list[Any], async_op: bool) -> Work | None:
         block.wait()
         return None
     return CombinedWork(block.works, result)
+
+
+# Several arrays as one: packed into it, and taken out of it again
+
+
+def packed(arrays: Sequence[Array]) -> Array:
+    """Return all elements of C-contiguous arrays of one dtype, one array behind the other."""
+    flat = np.empty(sum(array.size for array in arrays), arrays[0].dtype)
+    np.concatenate([array.reshape(-1) for array in arrays], out=flat)
+    return flat
+
+
+def unpack(flat: Array, arrays: Sequence[Array]) -> None:
+    """Put elements back to where they come from."""
+    begin = 0
+    for array in arrays:
+        array.reshape(-1)[...] = flat[begin : begin + array.size]
+        begin += array.size
+
+
+def shapes_mark(arrays: Sequence[Array]) -> int:
+    """Return a number below zero that stands for the shapes of arrays: Fowler, Noll and Vo's hash, by words.
+
+    Compiled parts make the same of them.
+    """
+    mark = 0xCBF29CE484222325
+    for array in arrays:
+        for number in (array.ndim, *array.shape):
+            mark = ((mark ^ number) * 0x100000001B3) & _MASK
+            mark ^= mark >> 29  # else the upper bits would never reach the lower ones
+    return -1 - (mark >> 1)

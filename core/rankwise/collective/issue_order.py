@@ -63,11 +63,8 @@ class IssuedWork(FutureWork):
     ) -> None:
         """Learn what the program's call has to say of it, which may have ended meanwhile.
 
-        Args:
-            result: The program's own buffers, which the operation fills.
-            noted: Notes the end, as often as it is told.
-            broken: Ends a call that raises.
-            named: Says what it is, where it is printed.
+        `result` are the program's own buffers; `noted` notes the end, as often as it is told; `broken` ends a call that
+        raises; and `named` says what it is, where it is printed.
         """
         self._result, self._broken, self._named, self._noted = result, broken, named, noted
         if self._ending.told:

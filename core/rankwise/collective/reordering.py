@@ -32,13 +32,9 @@ class Preparing(Protocol):
 class ByMemory:
     """One call on an array of another memory order, as something prepared.
 
-    Its first run works on the memory. If that shows that the ranks' orders differ, which costs them a comparison, this
-    rank makes calls of this kind on copies from then on, which go together with those of any rank.
-
-    Args:
-        comm: The communicator.
-        prepared: What does the call on the memory.
-        reordered: The array.
+    Its first run works on the memory, by what is prepared for that. If that shows that the ranks' orders differ, which
+    costs them a comparison, this rank makes calls of this kind on copies from then on, which go together with those of
+    any rank.
     """
 
     def __init__(self, comm: Preparing, prepared: Prepared, reordered: Reordered) -> None:

@@ -89,6 +89,9 @@ def meet(
 ) -> list[bytes | None]:
     """Return once all `ranks` have come with the same configuration.
 
+    The rank that hosts the store must not leave after an error before `to_be_told` ranks know it, by the counter
+    "told".
+
     Args:
         store: A store whose keys nobody else uses.
         rank: This process's rank, one of `ranks`.
@@ -100,18 +103,12 @@ def meet(
         read: Whether to return what the others have told of themselves.
 
     Returns:
-        For each rank its host and its process as JSON, if `read`, else nothing. With a thousand ranks nobody needs to
-        know of each, so nothing is decoded.
+        For each rank its host and its process as JSON, if `read`, else nothing: with a thousand ranks nobody needs it.
 
     Raises:
         RendezvousError: Two processes claim one rank, or two configurations differ; the same text on all ranks.
         DistTimeoutError: Some have not come; they are named, on all ranks that have.
-        PeerDiedError: One has died meanwhile.
-        GroupAbortedError: One was interrupted.
-        BackendUnavailableError, BackendNotFoundError, PluginError: One cannot have the backend that it was asked for.
-
-    The rank that hosts the store must not leave after an error before `to_be_told` ranks know it, by the counter
-    "told".
+        DistError: One has died or was interrupted meanwhile, or cannot have the backend that it was asked for.
     """
     seat = {"rank": rank, "host": platform.node(), "pid": os.getpid(), "call": os.urandom(16).hex()}
     seat |= {"space": process_space(), "started": started_at(os.getpid())}

@@ -98,14 +98,9 @@ def _of_runtime(runtime: Runtime, deadline: Deadline) -> Store:
 
 
 def lend(world: World, home: World, store: Store | StoreLike, rank: int, prefix: str = "") -> Store:
-    """Return where a world's life begins in a store that the program has given.
+    """Return where a world's life begins in a store that the program has given, and that outlives the world.
 
-    Args:
-        world: The world.
-        home: What remembers the lives that this process has left.
-        store: The store, which outlives the world.
-        rank: This process's rank, by which the members call it.
-        prefix: What tells the world from others that meet in the store.
+    `home` remembers the lives that this process has left, and `prefix` tells the world from others in the store.
     """
     lent = as_store(store)
     if lent is not store:

@@ -55,8 +55,8 @@ class Place:
 def enable(world: World, store: Store, rank: int, size: int, plan: Plan, deadline: Deadline) -> ProcessGroup:
     """Begin a world without groups, whose default group has no members yet; the plan has neither these nor a store.
 
-    The store is the same for all who may ever be members. Rank and size are what this process was told of the
-    beginning. By the deadline the processes of a backend's own runtime must have come.
+    The store is the same for all who may ever be members; rank and size are what this process was told. By the deadline
+    the processes of a backend's own runtime must have come.
 
     Raises:
         UnsupportedOperationError: A backend's groups cannot be reconfigured.

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics import unasked
-from rankwise.basics.recorder import make_recorder
-from rankwise.basics.recording import FlightRecorder
+from rankwise.basics.recording import FlightRecorder, make_recorder
 from rankwise.basics.systems import after_fork
 from rankwise.errors import ForkedProcessError, GroupAbortedError
 from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
 from rankwise.store.operations import Missing, Primitives
 from rankwise.store.primitives import MAX_VALUE_NBYTES, Series, to_amount, to_key, to_keys, to_value
-from rankwise.store.queues import TOKEN_NBYTES
 
 if TYPE_CHECKING:
     from rankwise.basics.secrecy import Secret
@@ -79,6 +79,7 @@ class Store(ABC):
 
     Keys are text of at most 8 KiB, values bytes of at most 8 MiB. Any thread may call. An operation that waits does so
     for `timeout`, or else for the store's own time-out, and then raises `DistTimeoutError`, which names the keys.
+    Queues and barriers come with `rankwise-stores`.
 
     A new kind of store implements `peek`, `swap` and `scan`. All else is derived from these by looking again and again;
     a kind that can do better overrides `_run` (one operation that does not wait) and `_await` (one that waits).
@@ -454,7 +455,7 @@ class Store(ABC):
             b'first'
         """
         with shortened:
-            self._run(operations.queue_push, self._timeout_s, to_key(key), to_value(value))
+            self._run(_queues().queue_push, self._timeout_s, to_key(key), to_value(value))
 
     def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
         """Take the first value of a queue.
@@ -481,20 +482,20 @@ class Store(ABC):
             rankwise.errors.QueueEmptyError: queue_pop on HashStore(): queue 'jobs' is empty
         """
         try:
-            queue, token, item = "", b"", None
+            queues, queue, token, item = _queues(), "", b"", None
             try:
                 queue, deadline = to_key(key), Deadline(self._limit(timeout))
                 while True:
-                    token, item = os.urandom(TOKEN_NBYTES), None
+                    token, item = os.urandom(queues.TOKEN_NBYTES), None
                     item = self._first_item(queue, token, block, deadline)
-                    if self._run(operations.queue_confirm, deadline.remaining() + GRACE_S, queue, token):
+                    if self._run(queues.queue_confirm, deadline.remaining() + GRACE_S, queue, token):
                         return item
             except QueueEmptyError:
                 raise
             except BaseException:  # an interrupt too, wherever it came
                 if token:
                     with contextlib.suppress(DistError):
-                        self._run(operations.queue_release, GRACE_S, queue, token, item)
+                        self._run(queues.queue_release, GRACE_S, queue, token, item)
                 raise
         except BaseException as error:
             shorten(error)
@@ -502,14 +503,15 @@ class Store(ABC):
 
     def _first_item(self, queue: str, token: bytes, block: bool, deadline: Deadline) -> bytes:
         """Have the first item of a queue lent to the token."""
+        queues = _queues()
         if block:
-            return self._await(operations.queue_pop, deadline.remaining(), queue, token)
+            return self._await(queues.queue_pop, deadline.remaining(), queue, token)  # type: ignore[no-any-return]
         args: tuple[Any, ...] = queue, token
         while True:
-            item = self._run(operations.queue_pop, self._timeout_s, *args)
+            item = self._run(queues.queue_pop, self._timeout_s, *args)
             if not isinstance(item, Missing):
-                return item
-            if not self._run(operations.queue_len, self._timeout_s, queue):
+                return item  # type: ignore[no-any-return]
+            if not self._run(queues.queue_len, self._timeout_s, queue):
                 break
             args = item.args or args  # all items are lent, and may come back
             time.sleep(_SHORTEST_PAUSE_S)
@@ -530,7 +532,7 @@ class Store(ABC):
             0
         """
         with shortened:
-            return self._run(operations.queue_len, self._timeout_s, to_key(key))
+            return self._run(_queues().queue_len, self._timeout_s, to_key(key))  # type: ignore[no-any-return]
 
     def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
         """Return once `world_size` callers have come to the barrier of that name, which can be used again and again.
@@ -554,7 +556,7 @@ class Store(ABC):
             size = to_amount(world_size)
             if size < 1:
                 raise ValueError(f"barrier: world_size must be at least 1, not {size}")
-            self._await(operations.barrier, self._limit(timeout), to_key(key), size)
+            self._await(_queues().barrier, self._limit(timeout), to_key(key), size)
 
     # ------------------------------------------------------------------ time-out, copies, end
 
@@ -730,6 +732,11 @@ class Store(ABC):
     def _check_open(self, operation: Callable[..., Any]) -> None:
         if self._closed:
             raise DistStoreError(f"{operations.title(operation)} on {self!r}: the store has been closed")
+
+
+def _queues() -> Any:
+    """Return the operations on queues and barriers, which few programs use."""
+    return part("queues", "rankwise-stores")
 
 
 class TableStore(Store):

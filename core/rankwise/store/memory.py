@@ -11,12 +11,31 @@ from rankwise.errors import ForkedProcessError
 from rankwise.store import operations
 from rankwise.store.base import Operation, TableStore
 from rankwise.store.operations import Missing
-from rankwise.store.queues import Confirmed
 
 __all__ = ["HashStore", "Table"]
 
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
+
+#: How many of the last items that have left their queues are known.
+_REMEMBERED = 1024
+
+
+class Confirmed:
+    """The tokens of the last items that have left their queues: such an item can still be given back."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[bytes, None] = {}
+
+    def add(self, token: bytes) -> None:
+        """Note a token."""
+        self._tokens[token] = None
+        if len(self._tokens) > _REMEMBERED:
+            del self._tokens[next(iter(self._tokens))]
+
+    def discard(self, token: bytes) -> bool:
+        """Forget a token; tell whether it was there."""
+        return self._tokens.pop(token, self) is None
 
 
 class Table:

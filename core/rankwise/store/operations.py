@@ -14,26 +14,12 @@ from typing import Any
 
 from rankwise.errors import DistStoreError
 from rankwise.store.primitives import MAX_VALUE_NBYTES, RESERVED, Missing, Primitives, Series, change, fits
-from rankwise.store.queues import (
-    barrier,
-    barrier_lacks,
-    barrier_leave,
-    barrier_wait,
-    queue_confirm,
-    queue_len,
-    queue_pop,
-    queue_push,
-    queue_release,
-)
 
 __all__ = [
     "add",
     "append",
     "arrive",
     "arrived",
-    "barrier",
-    "barrier_leave",
-    "barrier_wait",
     "check",
     "claim",
     "compare_set",
@@ -51,11 +37,6 @@ __all__ = [
     "num_refused",
     "peek",
     "Primitives",
-    "queue_confirm",
-    "queue_len",
-    "queue_pop",
-    "queue_push",
-    "queue_release",
     "scan",
     "set_",
     "set_and_peek",
@@ -302,19 +283,17 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
     return f"key{'s' * (len(missing) != 1)} {names}, which nobody has set"
 
 
-#: For each operation that waits, what it is waiting for.
+#: For each operation that waits, what it is waiting for. Here and below another distribution adds its own.
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
     arrived: lambda store, verdict, prefix, length: _lacking_keys(store, [verdict]),
     wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
     multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
-    queue_pop: lambda store, queue, token, seen=None: f"an item in queue {queue!r}",
-    barrier_wait: barrier_lacks,
     wait_for_workers: lambda store, key, count: f"clients: {int(store.peek(key) or b'0')} of {count} have joined",
 }
 
 #: For those that leave a trace while they wait, what takes it back.
-GIVE_UP: dict[Callable[..., Any], Callable[..., Any]] = {barrier_wait: barrier_leave}
+GIVE_UP: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def waited_for(args: Sequence[Any]) -> str:

@@ -50,15 +50,10 @@ def late(store: Store, keys: Sequence[str], ranks: Sequence[int], deadline: Dead
 def exchange(
     store: Store, rank: int, ranks: Sequence[int], value: bytes, deadline: Deadline, look: Callable[[], object]
 ) -> list[bytes]:
-    """Give all members of a group the values of all, by one request of each to a store that is theirs alone.
+    """Give all members of a group the values of all, by one request of each to a store that serves this exchange alone.
 
-    Args:
-        store: The store; it serves one exchange.
-        rank: This member, as a rank in the group.
-        ranks: The global ranks of all members.
-        value: What the others get from this one.
-        deadline: When to give up.
-        look: Raises if it is of no use to wait any more.
+    `rank` is this member's rank in the group, and `ranks` are the global ranks of all; `look` raises if it is of no use
+    to wait any more.
 
     Raises:
         DistTimeoutError: Some have not come, which are named.

@@ -167,7 +167,7 @@ static uint64_t given_mix(uint64_t mark, npy_intp number)
     return mark ^ mark >> 29;
 }
 
-/* What stands for the shapes of arrays, as `shapes_mark` of collective/together.py has it; and how many elements they have in
+/* What stands for the shapes of arrays, as `shapes_mark` of calls/coalesced.py has it; and how many elements they have in
    all. False if one is not plain, or not like the others, or they are too long. */
 static bool given_measure(PyObject *list, npy_intp *count, npy_intp *mark)
 {

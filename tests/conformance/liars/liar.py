@@ -4,7 +4,7 @@ import numpy as np
 
 from rankwise import BackendSpec
 from rankwise.backends import COLLECTIVES, COMPLETED, IN_THREADS, Capabilities, Deadline, Device, native
-from rankwise.backends.capability import derived as made_of_messages
+from rankwise.backends.cells import derived as made_of_messages
 from rankwise.collective import derived
 from rankwise.errors import DistBackendError
 from rankwise_local import LocalCommunicator

@@ -20,7 +20,7 @@ pytest.importorskip("rankwise_native", reason="rankwise-native is not installed"
 
 
 import rankwise_native as native
-from rankwise.basics.recorder import make_recorder
+from rankwise.basics.recording import make_recorder
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol import libsodium
 from rankwise_gloo_tcp.protocol.flow import Window

@@ -18,7 +18,7 @@ pytest.importorskip("rankwise_native", reason="rankwise-native is not installed:
 from rankwise import ReduceOp
 from rankwise.backends import Call
 from rankwise.basics import native
-from rankwise.basics.recorder import make_recorder
+from rankwise.basics.recording import make_recorder
 from rankwise.collective.issue_order import IssueOrder
 from rankwise.errors import CollectiveMismatchError
 from rankwise_gloo_tcp.board import board as boards

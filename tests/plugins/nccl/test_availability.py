@@ -6,8 +6,8 @@ import pytest
 from tests import fresh
 from tests.by_reference import call
 
-from rankwise.backends.capability import COLLECTIVES, POINT_TO_POINT
 from rankwise.backends.requirement import Others, require
+from rankwise.backends.vocabulary import COLLECTIVES, POINT_TO_POINT
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library import availability as module
 from rankwise_nccl.library.availability import Facts, availability, judge, look

@@ -31,8 +31,7 @@ from tests.threads import run_local
 
 import rankwise as dist
 from rankwise.basics import native
-from rankwise.basics.recorder import make_recorder
-from rankwise.basics.recording import FlightRecorder, Totals, Trail
+from rankwise.basics.recording import FlightRecorder, Totals, Trail, make_recorder
 from rankwise.groups.world import current
 from rankwise_network import doors
 from rankwise_testing import run_ranks

@@ -27,7 +27,7 @@ from tests.threads import on_ranks, run_local
 
 import rankwise as dist
 from rankwise.basics import native
-from rankwise.basics.recorder import make_recorder as compiled
+from rankwise.basics.recording import make_recorder as compiled
 from rankwise.groups.world import World, current
 from rankwise_watch import dump
 from rankwise_watch import recorder as recorders

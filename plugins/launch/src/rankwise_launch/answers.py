@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rankwise.backends import Device
-from rankwise.launching import Availability, Capabilities, Cell, __version__
+from rankwise.launching import Availability, Capabilities, Cell, __version__, cell_of
 
 __all__ = ["answer", "tables"]
 
@@ -210,7 +210,7 @@ def _kept() -> dict[str, _Answer]:
             if not stat.S_ISREG(status.st_mode) or not _is_ours_alone(status) or status.st_size > _MOST_NBYTES:
                 return {}
             found = json.load(file)
-        cells = [Cell.from_dict(cell) for cell in found["cells"]]
+        cells = [cell_of(cell) for cell in found["cells"]]
         return {name: _read(name, found["headings"], cells, *told) for name, told in found["answers"].items()}
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return {}

@@ -1,12 +1,21 @@
-"""Descriptors that tell of the end of processes: one for each process, however many groups watch it."""
+"""How processes of this machine end: one descriptor for each that tells of it, however many groups watch it."""
 
 from __future__ import annotations
 
 import os
 import select
+import signal
+import struct
 import threading
+from contextlib import suppress
 
-__all__ = ["is_gone", "release", "watch"]
+from rankwise.stores import process_stat
+
+__all__ = ["is_gone", "process_ending", "release", "watch"]
+
+#: From Linux 6.15 on a descriptor tells the exit status even after the parent has taken it.
+_PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
+_WITH_EXIT = 1 << 3
 
 _lock = threading.Lock()
 #: The descriptor for each process, and how many watch each descriptor.
@@ -56,6 +65,35 @@ def _has_ended(descriptor: int) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))
+
+
+def process_ending(descriptor: int, pid: int) -> str:
+    """Say how a process ended, of which a descriptor says that it has."""
+    status = _reaped_status(descriptor)
+    if status is None:
+        fields = process_stat(pid)  # until its parent has asked, the status is there
+        status = int(fields[-1]) if fields[:1] == ["Z"] else _reaped_status(descriptor)
+    if status is None:
+        return "its process has ended"
+    number = status & 0x7F
+    if not number:
+        return f"its process has ended with exit code {status >> 8 & 0xFF}"
+    with suppress(ValueError):
+        return f"its process was killed by {signal.Signals(number).name}"
+    return f"its process was killed by signal {number}"
+
+
+def _reaped_status(descriptor: int) -> int | None:
+    import fcntl  # where there are such descriptors
+
+    info = bytearray(64)
+    struct.pack_into("=Q", info, 0, _WITH_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    known, code = struct.unpack_from("=Q", info)[0], struct.unpack_from("=i", info, 60)[0]
+    return code if known & _WITH_EXIT else None
 
 
 def _after_fork() -> None:

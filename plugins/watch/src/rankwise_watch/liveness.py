@@ -13,7 +13,7 @@ import select
 from collections.abc import Mapping, Set
 from typing import Any
 
-from rankwise.observing import process_ending, process_space, process_stat, started_at
+from rankwise.observing import process_space, process_stat, started_at
 from rankwise_network import processes
 from rankwise_watch.starvation import Starvation
 
@@ -112,7 +112,7 @@ class Processes:
             return None if self.tells_of(peer) or not self._number_is_free(peer) else "its process has ended"
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        return process_ending(descriptor, self.pid(peer)) if poller.poll(1000 * wait_s) else None
+        return processes.process_ending(descriptor, self.pid(peer)) if poller.poll(1000 * wait_s) else None
 
     def tells_of(self, peer: int) -> bool:
         """Tell whether a process whose end is not known is there for sure."""

@@ -7,7 +7,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rankwise.backends import process_ending as ending
 from rankwise.errors import DistError, PeerDiedError, ProtocolError
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.failure import FailureState
@@ -378,7 +377,7 @@ class Processes:
             self._forget(rank)
 
     def _ended(self, rank: int, event: int) -> None:
-        cause = ending(self._descriptors[rank], self._peers[rank].card.pid)
+        cause = processes.process_ending(self._descriptors[rank], self._peers[rank].card.pid)
         self._forget(rank)
         self._is_over(rank, cause)
 

@@ -11,9 +11,10 @@ from time import monotonic
 from typing import Any
 
 from rankwise.errors import DistStoreError, ProtocolError
-from rankwise.stores import MAX_KEYS, Missing, Table, after_fork, operations, queue_key, start_thread
+from rankwise.stores import MAX_KEYS, Missing, Table, after_fork, operations, start_thread
 from rankwise_network.doors import PATIENCE_S
 from rankwise_network.secret import same
+from rankwise_stores import queues
 from rankwise_stores.tcp import wire
 from rankwise_stores.tcp.accepting import Accepting, Listener
 from rankwise_stores.tcp.guard import Keys
@@ -195,10 +196,10 @@ class StoreServer:
 
     def _attempt(self, waiter: Waiter) -> None:
         """Carry out a request; if it cannot be yet, let it wait or tell so."""
-        if waiter.operation is operations.queue_release:
+        if waiter.operation is queues.queue_release:
             # A client that gives an item back by a connection that it has left may still wait for it there.
-            self._waiting.withdraw(queue_key(waiter.args[0]), lambda other: other.args[:2] == waiter.args[:2])
-        elif waiter.operation is operations.queue_len and self._lent.is_leaving(waiter.args[0]):
+            self._waiting.withdraw(queues.queue_key(waiter.args[0]), lambda other: other.args[:2] == waiter.args[:2])
+        elif waiter.operation is queues.queue_len and self._lent.is_leaving(waiter.args[0]):
             waiter.until = math.inf
             self._put_off(waiter, _LEAVING + waiter.args[0])
             return
@@ -215,15 +216,15 @@ class StoreServer:
             receipt = b""
             if waiter.operation is set_with_will:
                 self._wills.note(waiter.client, Will(*waiter.args))
-            elif waiter.operation is operations.queue_pop:
+            elif waiter.operation is queues.queue_pop:
                 # Before it is sent: if the client turns out to be gone, the item returns.
                 self._lent.lend(waiter.client, *waiter.args[:2])
-            elif waiter.operation in (operations.queue_confirm, operations.queue_release):
+            elif waiter.operation in (queues.queue_confirm, queues.queue_release):
                 receipt = self._settle(waiter, result)
-            if not self._deliver(waiter, result, receipt) and waiter.operation is operations.queue_pop:
+            if not self._deliver(waiter, result, receipt) and waiter.operation is queues.queue_pop:
                 queue, token = waiter.args[:2]
                 self._lent.settle(token)
-                operations.queue_release(self._table, queue, token, None)
+                queues.queue_release(self._table, queue, token, None)
             return
         if result.operation is not None:
             waiter.operation, waiter.args = result.operation, result.args
@@ -249,7 +250,7 @@ class StoreServer:
         """Note that an item has been confirmed or given back; return the receipt by which its client knows so."""
         queue, token = waiter.args[:2]
         self._lent.settle(token)
-        if waiter.operation is operations.queue_confirm and result:
+        if waiter.operation is queues.queue_confirm and result:
             self._lent.leave(waiter.client, queue, token)
             return bytes(token)
         self._count_items(queue)
@@ -322,7 +323,7 @@ class StoreServer:
 
     def _take_back(self, loans: Sequence[tuple[str, bytes]]) -> None:
         for queue, token in loans:
-            operations.queue_release(self._table, queue, token, None)
+            queues.queue_release(self._table, queue, token, None)
 
     # ------------------------------------------------------------------ time
 

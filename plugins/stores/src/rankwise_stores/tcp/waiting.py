@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
-from rankwise.stores import LEASE_S
+from rankwise_stores.queues import LEASE_S
 from rankwise_stores.tcp import wire
 
 __all__ = ["MAX_OF_ONE_NBYTES", "Assembly", "Lent", "Unread", "Waiter", "Waiting", "is_large", "nbytes_of"]

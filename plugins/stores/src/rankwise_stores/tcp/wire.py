@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
-from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, TOKEN_NBYTES, operations
+from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, operations
+from rankwise_stores import queues
 from rankwise_stores.tcp.wills import set_with_will
 
 __all__ = [
@@ -242,7 +243,7 @@ def _value(value: Any) -> bool:
 
 
 def _token(value: Any) -> bool:
-    return isinstance(value, bytes) and len(value) == TOKEN_NBYTES and any(value)
+    return isinstance(value, bytes) and len(value) == queues.TOKEN_NBYTES and any(value)
 
 
 def _value_or_none(value: Any) -> bool:
@@ -310,15 +311,15 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (_op.num_keys, (), _number),
         (_op.num_refused, (), _number),
         (_op.list_keys, (_key,), _page),
-        (_op.queue_push, (_key, _value), _nothing),
-        (_op.queue_len, (_key,), _number),
+        (queues.queue_push, (_key, _value), _nothing),
+        (queues.queue_len, (_key,), _number),
         (_op.get, (_key,), _value),
         (_op.wait, (_keys,), _boolean),
         (_op.multi_get, (_keys,), _values),
-        (_op.queue_pop, (_key, _token), _value),
-        (_op.queue_confirm, (_key, _token), _boolean),
-        (_op.queue_release, (_key, _token, _value_or_none), _nothing),
-        (_op.barrier, (_key, _number), _boolean),
+        (queues.queue_pop, (_key, _token), _value),
+        (queues.queue_confirm, (_key, _token), _boolean),
+        (queues.queue_release, (_key, _token, _value_or_none), _nothing),
+        (queues.barrier, (_key, _number), _boolean),
         (_op.wait_for_workers, (_key, _number), _number),
     )
 }

@@ -1,8 +1,9 @@
-"""Queues, made of the primitives: one value holds all the items of a queue, each behind its length and its holder.
+"""Queues and barriers of every kind of store, made of the primitives.
 
-An item is *lent* to the caller that asks for it, under a token that the caller has drawn, and leaves the queue when
-that caller has *confirmed* it. Until then it stays where it is: one that is released, or that nobody confirms for a
-while, is the first again. So an item is never lost with the process that was to get it, and never given to two.
+One value holds all the items of a queue, each behind its length and its holder. An item is *lent* to the caller that
+asks for it, under a token that the caller has drawn, and leaves the queue when that caller has *confirmed* it. Until
+then it stays where it is: one that is released, or that nobody confirms for a while, is the first again. So an item is
+never lost with the process that was to get it, and never given to two.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from time import monotonic
 from typing import NamedTuple
 
 from rankwise.errors import DistStoreError
-from rankwise.store.primitives import RESERVED, Missing, Primitives, change, fits
+from rankwise.stores import RESERVED, Missing, Primitives, change, fits, operations
 
 __all__ = [
     "LEASE_S",
     "TOKEN_NBYTES",
-    "Confirmed",
     "barrier",
     "barrier_lacks",
     "barrier_leave",
@@ -37,24 +37,6 @@ LEASE_S = 5.0
 
 _NOBODY = bytes(TOKEN_NBYTES)
 _HEAD_NBYTES = 4 + TOKEN_NBYTES
-_REMEMBERED = 1024
-
-
-class Confirmed:
-    """The tokens of the last items that have left their queues: such an item can still be given back."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[bytes, None] = {}
-
-    def add(self, token: bytes) -> None:
-        """Note a token."""
-        self._tokens[token] = None
-        if len(self._tokens) > _REMEMBERED:
-            del self._tokens[next(iter(self._tokens))]
-
-    def discard(self, token: bytes) -> bool:
-        """Forget a token; tell whether it was there."""
-        return self._tokens.pop(token, self) is None
 
 
 class _Entry(NamedTuple):
@@ -207,3 +189,11 @@ def barrier_lacks(store: Primitives, name: str, generation: int) -> str:
     """Tell who has come."""
     _, come, size = _barrier_state(store.peek(_barrier(name)))
     return f"barrier {name!r}, to which {come} of {size} have come"
+
+
+def _item_lacks(store: Primitives, queue: str, token: bytes, seen: object = None) -> str:
+    return f"an item in queue {queue!r}"
+
+
+operations.LACKING.update({queue_pop: _item_lacks, barrier_wait: barrier_lacks})
+operations.GIVE_UP[barrier_wait] = barrier_leave

@@ -15,17 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from rankwise.basics.arguments import require
-from rankwise.basics.arrays import AnyArray, Array
-from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
-from rankwise.basics.reduce_op import ReduceOp
-from rankwise.basics.work import Work
-from rankwise.calls import check
-from rankwise.calls.calling import CombinedWork, failed, finish, terms
-from rankwise.collective.call import Call
-from rankwise.groups.process_group import GroupLike, ProcessGroup
-from rankwise.groups.ranks import group_rank
-from rankwise.groups.world import resolve
+from rankwise.backends import Array, ReduceOp, Work
+from rankwise.binding import (
+    AnyArray,
+    Call,
+    CombinedWork,
+    GroupLike,
+    ProcessGroup,
+    assign,
+    check,
+    computable,
+    empty_like,
+    failed,
+    finish,
+    group_rank,
+    near,
+    on_device_of,
+    require,
+    resolve,
+    synchronize,
+    terms,
+)
 
 __all__ = [
     "all_gather_multigpu",
