@@ -7,6 +7,8 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
+
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
@@ -239,7 +241,8 @@ class ProcessGroup:
         key = (op, type(array), array.dtype, None if reduce_op is None else reduce_op.name)
         communicator = self._lanes.get(key)
         if communicator is None:
-            communicator = self._lanes[key] = self._open_lane(op, device_of(array), array.dtype, reduce_op)
+            device = "cpu" if type(array) is np.ndarray else device_of(array)
+            communicator = self._lanes[key] = self._open_lane(op, device, array.dtype, reduce_op)
         if communicator.failure is not None:
             raise anew(communicator.failure)
         return communicator
@@ -359,7 +362,8 @@ class ProcessGroup:
         device = self._serving(device)
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
-        requirement.require(self._table(device), op, device, dtype, reduce_op, registry.others)
+        table = registry.get(self.config.device_backend_map[device]).capabilities
+        requirement.require(table, op, device, dtype, reduce_op, registry.others)
         if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
             self.make_ready()
         return communicators[device]
