@@ -36,7 +36,7 @@ static bool calls_reduces(const Given *given)
     return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
 }
 
-/* Ask Python for the plan of a call that the slow path has prepared. */
+/* Ask Python for the kind of a call: one that it has prepared, or at a board one that its tables allow. */
 static Plan *calls_learn(Calls *calls, const Given *given)
 {
     Plan *plan = NULL;
@@ -48,7 +48,7 @@ static Plan *calls_learn(Calls *calls, const Given *given)
     PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
     PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", calls_names[given->key.name], array, option, numbers);
     Doing learnt;
-    if (kind != NULL && kind != Py_None && plans_read(&learnt, kind)) {
+    if (kind != NULL && kind != Py_None && plans_read(&learnt, kind, calls->board, given)) {
         learnt.way = calls_knows(calls, given, &learnt) ? learnt.way : NEVER;
         plan = plans_keep(&calls->plans, &given->key, &learnt);
         if (plan != NULL)

@@ -1,13 +1,14 @@
 #define RANKWISE_MODULE
 #include "collectives.h"
 #include "lock.h"
+#include "plans.h"
 #include "rings.h"
 #include "shared.h"
 #include "swaps.h"
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 29 };
+enum { API_VERSION = 30 };
 #ifndef SOURCES
 #define SOURCES 0u /* what tells these sources from others; setup.py says it */
 #endif
@@ -28,6 +29,7 @@ static const struct {
     {"SWAP_STREAM", SWAP_STREAM},
     {"SWAP_SEGMENTS", SWAP_SEGMENTS},
     {"RELAY", RELAY},                 {"PROGRAM", PROGRAM},
+    {"ONE_SHOT_NBYTES", ONE_SHOT_NBYTES}, {"FETCH_FROM_NBYTES", FETCH_FROM_NBYTES},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
     {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},

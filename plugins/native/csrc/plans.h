@@ -14,8 +14,13 @@ typedef struct {
     PyObject *program; /* of a call that is made; of a kind that is kept NULL */
 } Doing;
 
-/* Take what a kind of call says of itself, which is owned by the caller: `way`, `about` and `fetch_count`. */
-bool plans_read(Doing *doing, PyObject *kind);
+/* What tells the ways at a board apart: how long an array is at the most that everyone reduces for itself, and from which
+   length on a part is copied from its owner's memory. */
+enum { ONE_SHOT_NBYTES = 512 << 10, FETCH_FROM_NBYTES = 8 << 20 };
+
+/* Take what a kind of call, which is owned by the caller, says of itself. Its `about` is at a board the digest of what all
+   ranks compare, and the rest is chosen by what is given; elsewhere, without a board, all of the record, and there is a `way`. */
+bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *given);
 /* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
 bool plans_has_room(const Doing *doing, const Board *board, const Given *given);
 /* Do what was given at the board. */

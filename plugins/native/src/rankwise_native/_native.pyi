@@ -126,16 +126,17 @@ class RequestState:
 class WindowState:
     unconfirmed: int
 
-class CallKind(Protocol):
-    """One kind of call: which of the ways in C it goes, what all ranks compare, and from where on parts are fetched."""
+class KindAtBoard(Protocol):
+    """One kind of call at a board: the digest of what all ranks compare."""
+
+    about: int
+
+class KindBetweenHosts(Protocol):
+    """One kind of call between hosts: which of the ways in C it goes, and what all ranks compare."""
 
     way: int
     about: tuple[int, int, int, int, int]
-    fetch_count: int
-
-class KindBetweenHosts(CallKind, Protocol):
-    """One kind of call among several hosts: what follows the comparison of the calls, where not all goes along."""
-
+    #: What follows the comparison of the calls, where not all goes along.
     program: Program | None
 
     def keep_apart(self) -> None:
@@ -149,7 +150,7 @@ class CallHooks(Protocol):
     def wait(self, deadline: Any, /) -> Any:
         """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
-        """Return the `CallKind` of a call that has been prepared, or None."""
+        """Return the kind of a call, which is a `KindAtBoard` or a `KindBetweenHosts`; None if it is left to Python."""
     def unreadable(self) -> BaseException:
         """Return why another rank's memory cannot be read."""
     def garbled(self) -> BaseException:
