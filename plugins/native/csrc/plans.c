@@ -18,7 +18,7 @@ static unsigned plans_hash_of(const Key *key)
 static Plan *plans_place(const Plans *plans, const Key *key)
 {
     Plan *plan = &plans->table[plans_hash_of(key) % (unsigned)plans->places];
-    while (plan->doing.kind != NULL) {
+    while (plan->taken) {
         if (plan->key.name == key->name && plan->key.option == key->option && plan->key.type == key->type &&
             plan->key.count == key->count &&
             memcmp(plan->key.numbers, key->numbers, (size_t)key->count * sizeof *key->numbers) == 0)
@@ -101,11 +101,10 @@ static void plans_sum(const Board *board, const Given *given, uint64_t about[REC
     }
 }
 
-/* Choose how to do what was given at a board, of which Python says the digest. */
-static void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest)
+void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest)
 {
     Way way = plans_choose(board, given);
-    *doing = (Doing){.way = way, .kind = doing->kind};
+    *doing = (Doing){.way = way};
     doing->about[DIGEST] = digest ^ plans_salt(way, given->key.name);
     doing->about[COUNT] = given->whole.count;
     plans_sum(board, given, doing->about);
@@ -132,13 +131,14 @@ static void plans_take(Doing *doing, PyObject *kind, PyObject *about)
 
 bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *given)
 {
-    *doing = (Doing){.kind = kind};
+    *doing = (Doing){.way = NEVER};
     PyObject *about = PyObject_GetAttrString(kind, "about");
     if (about != NULL && board != NULL)
         plans_make(doing, board, given, PyLong_AsUnsignedLongLong(about));
     else if (about != NULL)
         plans_take(doing, kind, about);
     Py_XDECREF(about);
+    doing->kind = kind;
     return !PyErr_Occurred();
 }
 
@@ -261,7 +261,7 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
 Plan *plans_known(const Plans *plans, const Key *key)
 {
     Plan *plan = plans->places == 0 ? NULL : plans_place(plans, key);
-    return plan == NULL || plan->doing.kind == NULL ? NULL : plan;
+    return plan == NULL || !plan->taken ? NULL : plan;
 }
 
 void plans_forget(Plans *plans)
@@ -290,7 +290,7 @@ static bool plans_make_room(Plans *plans)
     plans->table = table;
     plans->places = more;
     for (int i = 0; i < places; i++)
-        if (old[i].doing.kind != NULL)
+        if (old[i].taken)
             *plans_place(plans, &old[i].key) = old[i];
     PyMem_Free(old);
     return true;
@@ -303,8 +303,8 @@ Plan *plans_keep(Plans *plans, const Key *key, const Doing *doing)
         return NULL;
     }
     Plan *plan = plans_place(plans, key);
-    plans->taken += plan->doing.kind == NULL;
+    plans->taken += !plan->taken;
     Py_XDECREF(plan->doing.kind);
-    *plan = (Plan){.key = *key, .doing = *doing};
+    *plan = (Plan){.taken = true, .key = *key, .doing = *doing};
     return plan;
 }

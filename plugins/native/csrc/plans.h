@@ -10,7 +10,7 @@ typedef struct {
     Way way;
     size_t fetch_count;
     uint64_t about[RECORD_WORDS];
-    PyObject *kind;    /* of Python; NULL where there is none */
+    PyObject *kind;    /* of Python; NULL where there is none, or where Python need not know of it */
     PyObject *program; /* of a call that is made; of a kind that is kept NULL */
 } Doing;
 
@@ -18,8 +18,10 @@ typedef struct {
    length on a part is copied from its owner's memory. */
 enum { ONE_SHOT_NBYTES = 512 << 10, FETCH_FROM_NBYTES = 8 << 20 };
 
-/* Take what a kind of call, which is owned by the caller, says of itself. Its `about` is at a board the digest of what all
-   ranks compare, and the rest is chosen by what is given; elsewhere, without a board, all of the record, and there is a `way`. */
+/* Choose how to do what was given at a board; `digest` is that of what all ranks compare. */
+void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest);
+/* Take what a kind of call, which is owned by the caller, says of itself. Its `about` is at a board the digest, and the rest is
+   chosen; elsewhere, without a board, it is all of the record, and there is a `way`. */
 bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *given);
 /* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
 bool plans_has_room(const Doing *doing, const Board *board, const Given *given);
@@ -27,6 +29,7 @@ bool plans_has_room(const Doing *doing, const Board *board, const Given *given);
 Ending plans_go(const Doing *doing, Call *call, Given *given);
 
 typedef struct {
+    bool taken; /* else this place is empty */
     Key key;
     Doing doing;
 } Plan;
@@ -39,7 +42,7 @@ typedef struct {
 
 /* NULL if it is not known. */
 Plan *plans_known(const Plans *plans, const Key *key);
-/* Keep a plan, whose kind is owned from then on, instead of one of the same key; NULL with an exception set. */
+/* Keep a plan, whose kind, if it has one, is owned from then on, instead of one of the same key; NULL with an exception set. */
 Plan *plans_keep(Plans *plans, const Key *key, const Doing *doing);
 void plans_forget(Plans *plans);
 

@@ -15,7 +15,7 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
 
 from rankwise import ReduceOp
-from rankwise.backends import Call
+from rankwise.backends import Call, Fingerprint
 from rankwise.basics import native
 from rankwise.basics.recorder import make_recorder
 from rankwise.collective.issue_order import IssueOrder
@@ -23,7 +23,7 @@ from rankwise_gloo_tcp.board import board as boards
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS
-from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, has_shape_alone, kind_of
+from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of
 from rankwise_native import Calls
 
 pytestmark = pytest.mark.skipif(native.module() is None, reason=f"turned off by {native.VARIABLE}")
@@ -45,12 +45,21 @@ class Hooks:
         self.tell = order.tell
         self.calls = Calls(board, order.turn, COMPILED_OPS, self)
         self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self)
-        self.learnt: list[Any] = []
+        self.asked: list[Any] = []
+        self.texts: list[bytes] = []
 
-    def learn(self, *given: Any) -> Any:
-        """Let C choose, and keep what it has asked."""
-        self.learnt.append(given)
-        return SimpleNamespace(about=fingerprint_of(*given, self.board.rank).digest() if given[1] is not None else 0)
+    def allow(self, name: str, array: Any, option: Any, text: bytes) -> int:
+        """Have C choose, and keep what it says that all ranks compare."""
+        self.texts.append(text)
+        return Fingerprint.digest_of(text)
+
+    def kind(self, *given: Any) -> SimpleNamespace:
+        """Keep what it says of the kind when the call has ended."""
+        self.asked.append(given)
+        return SimpleNamespace()
+
+    def learn(self, *given: Any) -> None:
+        """Know none."""
 
     def wait(self, deadline: Any) -> NoReturn:
         raise Alone
@@ -109,19 +118,11 @@ def test_c_chooses_and_tells_what_python_does(board: NativeBoard, elements: int)
     for name, given, call in calls(elements, board.rank):
         with pytest.raises(Alone):
             getattr(hooks.calls, name)(*given, None)
-        (asked,) = hooks.learnt
-        hooks.learnt.clear()
+        assert Fingerprint.digest_of(hooks.texts.pop()) == call.fingerprint.digest()
+        asked = hooks.asked.pop()
         assert kind_of(*asked, board.rank) == call.kind
         assert fingerprint_of(*asked, board.rank) == call.fingerprint
-        assert has_shape_alone(asked[0], asked[1], asked[3])
         kind = BoardKinds(board).prepare(call)
         assert kind is not None
         place = board._table[board._turn & 1][board.rank]
         assert tuple(board._words[place + 1 : place + 6]) == kind.prepared.about(board.rank), (name, given[-1])
-
-
-def test_marks_beside_the_shape_are_seen() -> None:
-    array = np.zeros((2, 3), np.float32)
-    assert not has_shape_alone("all_reduce", array, (2, 3, 77))  # of a memory order
-    assert not has_shape_alone("reduce", array, (0, 2, 3, 77))
-    assert not has_shape_alone("all_reduce", np.zeros(6, np.float32), (6, -2, -99))  # of several arrays

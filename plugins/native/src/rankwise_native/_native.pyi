@@ -150,7 +150,11 @@ class CallHooks(Protocol):
     def wait(self, deadline: Any, /) -> Any:
         """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
-        """Return the kind of a call, which is a `KindAtBoard` or a `KindBetweenHosts`; None if it is left to Python."""
+        """Return the kind of a call that has been prepared, a `KindAtBoard` or a `KindBetweenHosts`, or None."""
+    def allow(self, name: str, array: Any, option: Any, text: bytes, /) -> int | None:
+        """Return the digest of a call at a board which the group's table allows, or None."""
+    def kind(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
+        """Return the kind of a call that was allowed."""
     def unreadable(self) -> BaseException:
         """Return why another rank's memory cannot be read."""
     def garbled(self) -> BaseException:

@@ -34,7 +34,7 @@ from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.collectives.copying import cut
-from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, has_shape_alone, kind_of
+from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
@@ -236,9 +236,15 @@ class KindHooks:
         return Deadline(self.group.timeout_s if given is None else seconds(given))
 
     def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
-        """Return the kind of a call, of which there is nothing more to check; None if the slow path must look at it."""
+        """Return the kind of a call if the slow path has prepared it, and so has checked it; else None."""
         found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
+
+    def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
+        """Leave a call to the slow path, as others do that C does not choose the way of."""
+        return None
+
+    kind = learn
 
     def unreadable(self) -> DistError:
         """Return why another rank's memory cannot be read."""
@@ -285,27 +291,30 @@ class CallHooks(KindHooks):
         super().__init__(strategy.comm)
         self._strategy, self._board = strategy, board
 
-    def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
-        """Return the kind of a call, which need not have been prepared: C has checked all but what the table says."""
+    def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
+        """Return the digest of a public call that C has worded, as far as the group's table allows that call.
+
+        C has checked everything else. If the table refuses the call, the public function finds that too, and raises it.
+        """
+        group = self.group
+        if isinstance(group, Context):  # which has no public calls
+            return None
+        try:
+            lane = group.lane(array, name, option if type(option) is ReduceOp else None)
+        except (DistError, TypeError, ValueError):
+            return None
+        return Fingerprint.digest_of(text) if lane is self._comm else None
+
+    def kind(self, name: str, array: Array, option: Any, numbers: tuple[int, ...]) -> CompiledKind:
+        """Return the kind of a call that was allowed, which only errors and asynchronous calls ask for."""
         comm = self._comm
         kind = kind_of(name, array, option, numbers, comm.rank)
         found: Any = comm.kinds.get(kind)
-        if found is None and array is not None and has_shape_alone(name, array, numbers):
-            if not self._allows(name, array, option):
-                return None
-            found = CompiledAtBoard(self._strategy, fingerprint_of(name, array, option, numbers, comm.rank))
-            comm.keep(kind, found)
-        return found if isinstance(found, CompiledKind) else None
-
-    def _allows(self, name: str, array: Array, option: Any) -> bool:
-        """Tell whether the group's table allows a call; if not, the public function asks again, and raises why."""
-        group = self.group
-        if isinstance(group, Context):  # which has no public calls
-            return False
-        try:
-            return group.lane(array, name, option if type(option) is ReduceOp else None) is self._comm
-        except (DistError, TypeError, ValueError):
-            return False
+        if isinstance(found, CompiledKind):
+            return found
+        made = CompiledAtBoard(self._strategy, fingerprint_of(name, array, option, numbers, comm.rank))
+        comm.keep(kind, made)
+        return made
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
         """Wait for the ranks that are late, and return the call's deadline.

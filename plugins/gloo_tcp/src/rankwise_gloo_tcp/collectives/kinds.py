@@ -10,7 +10,7 @@ from typing import Any
 
 from rankwise.backends import Array, Fingerprint, dtype_text
 
-__all__ = ["fingerprint_of", "has_shape_alone", "kind_of"]
+__all__ = ["fingerprint_of", "kind_of"]
 
 
 def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
@@ -55,12 +55,3 @@ def fingerprint_of(name: str, array: Array, option: Any, numbers: tuple[int, ...
     alone, parts = ((option, array.size),), tuple(enumerate(numbers[1:])) if option == rank else ()
     sent, received = (alone, parts) if name == "gather" else (parts, alone)
     return Fingerprint(name, "", option, dtype, array.size, (), sent, received)
-
-
-def has_shape_alone(name: str, array: Array, numbers: tuple[int, ...]) -> bool:
-    """Tell whether the numbers of a call on one array, or on parts, say nothing more than their shape or sizes.
-
-    They may also say that the array lies in another order, or that it is several arrays.
-    """
-    shape = {"all_reduce": numbers, "broadcast": numbers, "reduce": numbers[1:]}.get(name)
-    return shape is None or shape == array.shape
