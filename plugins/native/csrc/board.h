@@ -20,7 +20,8 @@ typedef struct {
     bool closing;
     int rank, size;
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
-    int *pids; /* the processes of all ranks, if each may read the memory of the others */
+    int *pids;           /* the processes of all ranks, if each may read the memory of the others, */
+    size_t fetch_nbytes; /* ... as they do for parts of so many bytes and more */
     unsigned long long turn, parity;
     Patience patience;
 } Board;

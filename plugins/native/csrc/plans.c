@@ -57,7 +57,7 @@ static Way plans_choose(const Board *board, const Given *given)
 static size_t plans_fetch_count(const Board *board, const Given *given)
 {
     bool fetches = board->pids != NULL && given->key.name != GATHER && given->key.name != SCATTER && given->key.name != REDUCE_SCATTER;
-    return fetches ? (FETCH_FROM_NBYTES + given->route.item - 1) / given->route.item : SIZE_MAX;
+    return fetches ? (board->fetch_nbytes + given->route.item - 1) / given->route.item : SIZE_MAX;
 }
 
 /* The longest part that is cut into pieces, and FETCHES besides if any is not. */

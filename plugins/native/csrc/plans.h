@@ -14,9 +14,8 @@ typedef struct {
     PyObject *program; /* of a call that is made; of a kind that is kept NULL */
 } Doing;
 
-/* What tells the ways at a board apart: how long an array is at the most that everyone reduces for itself, and from which
-   length on a part is copied from its owner's memory. */
-enum { ONE_SHOT_NBYTES = 512 << 10, FETCH_FROM_NBYTES = 8 << 20 };
+/* How long the arrays of all others are at the most that everyone reduces for itself. */
+enum { ONE_SHOT_NBYTES = 512 << 10 };
 
 /* Choose how to do what was given at a board; `digest` is that of what all ranks compare. */
 void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest);

@@ -35,7 +35,7 @@ class NativeBoard(Turns, Board):
     def may_read(self, pids: Sequence[int]) -> None:
         """Learn that each rank may read the memory of all others, which are these processes."""
         super().may_read(pids)
-        self.read_from(self.pids)
+        self.read_from(self.pids, self.fetch_nbytes)
 
     def close(self) -> None:
         """Give the memory back."""
