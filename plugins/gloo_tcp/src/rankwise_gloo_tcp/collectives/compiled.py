@@ -100,13 +100,13 @@ class CompiledHost(OneHost):
             with _making:  # one thread may carry a call out while another prepares the next
                 if self._made is None:
                     assert isinstance(self.board, NativeBoard)  # the compiled parts make both
-                    hooks = CallHooks(self, self.board)
+                    hooks = CallHooks(self.comm, self.board)
                     self._made = Calls(self.board, self.comm.order.turn, COMPILED_OPS, hooks), hooks
         return self._made
 
     def at_board(self, kind: Kind) -> Prepared:
         """Return what does a kind of call, in C as far as that takes it."""
-        return CompiledAtBoard(self, kind.prepared.fingerprint)
+        return CompiledAtBoard(self.comm, kind.prepared.fingerprint)
 
     def in_python(self, call: Call) -> AtBoard:
         """Return what does a kind of call that C does not take."""
@@ -193,10 +193,10 @@ class CompiledKind:
 class CompiledAtBoard(CompiledKind):
     """One kind of call at the board, which C does; if it does not take one, that is done in Python."""
 
-    __slots__ = ("_in_python", "_strategy", "about", "fingerprint")
+    __slots__ = ("_comm", "_in_python", "about", "fingerprint")
 
-    def __init__(self, strategy: CompiledHost, fingerprint: Fingerprint) -> None:
-        self._strategy, self.fingerprint, self.about = strategy, fingerprint, fingerprint.digest()
+    def __init__(self, comm: GlooCommunicator, fingerprint: Fingerprint) -> None:
+        self._comm, self.fingerprint, self.about = comm, fingerprint, fingerprint.digest()
         self._in_python: AtBoard | None = None
 
     def bind(self, call: Call) -> Any:
@@ -205,8 +205,10 @@ class CompiledAtBoard(CompiledKind):
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
-        strategy, (name, args) = self._strategy, given
-        board, comm = strategy.board, strategy.comm
+        comm, (name, args) = self._comm, given
+        strategy = comm.strategy
+        assert isinstance(strategy, CompiledHost)  # as a call has its turn, the group is open
+        board = strategy.board
         waited_ns = board.waited_ns
         if strategy.calls.run(name, args, sequence, deadline):
             if board.waited_ns != waited_ns:
@@ -285,11 +287,11 @@ class KindHooks:
 class CallHooks(KindHooks):
     """What compiled calls at a board ask for where they cannot go on by themselves."""
 
-    __slots__ = ("_board", "_strategy")
+    __slots__ = ("_board",)
 
-    def __init__(self, strategy: CompiledHost, board: NativeBoard) -> None:
-        super().__init__(strategy.comm)
-        self._strategy, self._board = strategy, board
+    def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
+        super().__init__(comm)
+        self._board = board
 
     def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
         """Return the digest of a public call that C has worded, as far as the group's table allows that call.
@@ -312,7 +314,7 @@ class CallHooks(KindHooks):
         found: Any = comm.kinds.get(kind)
         if isinstance(found, CompiledKind):
             return found
-        made = CompiledAtBoard(self._strategy, fingerprint_of(name, array, option, numbers, comm.rank))
+        made = CompiledAtBoard(comm, fingerprint_of(name, array, option, numbers, comm.rank))
         comm.keep(kind, made)
         return made
 
