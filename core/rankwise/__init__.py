@@ -256,6 +256,8 @@ _LATER = {
     "rankwise.store": ["HashStore", "PrefixStore", "Store", "StoreLike", "as_store"],
     "rankwise.store.rendezvous": ["register_rendezvous_handler", "rendezvous"],
 }
+#: In which rooms the calls are that nearly all programs make.
+_CALLED_FIRST = ("collectives", "exchanges", "p2p")
 #: What other distributions bring for a name that programs find here.
 _BROUGHT = {
     "FileStore": "rankwise-stores",
@@ -289,7 +291,13 @@ _BROUGHT = {
     "world": "rankwise-arrays",
 }
 
-needs_next("rankwise.calls.collectives", "rankwise.calls.exchanges", "rankwise.calls.p2p", "rankwise.groups.group")
+needs_next(
+    __name__,
+    {
+        **{f"rankwise.calls.{room}": _LATER[f"rankwise.calls.{room}"] for room in _CALLED_FIRST},
+        "rankwise.groups.group": _LATER["rankwise.groups.group"],
+    },
+)
 _later = later(__name__, _LATER, {"group": "rankwise.groups.group", **{room: f"rankwise.{room}" for room in _ROOMS}})
 
 

@@ -124,6 +124,11 @@ class Cell:
     only_if: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
+    def certain(self) -> bool:
+        """Whether it works on any machine, so that no condition need be asked."""
+        return self.support not in (Support.NO, Support.CONDITIONAL)
+
+    @property
     def usable(self) -> bool:
         """Whether it works on this machine; a condition that fails does not hold."""
         if self.support is not Support.CONDITIONAL:

@@ -175,10 +175,14 @@ class Communicator(Contract):
             found = None if kind is None else self.new_kind(call)
             if found is None:
                 return self.once(call, self.algorithm(call))
-            if len(self.kinds) >= _KEPT:
-                self.forget()
-            self.kinds[kind] = found
+            self.keep(kind, found)
         return found
+
+    def keep(self, kind: Hashable, prepared: Prepared) -> None:
+        """Keep what does a kind of call, by `Call.kind`."""
+        if len(self.kinds) >= _KEPT:
+            self.forget()
+        self.kinds[kind] = prepared
 
     def once(self, call: Call, algorithm: Any) -> Prepared:
         """Return what does one call alone, by an algorithm."""

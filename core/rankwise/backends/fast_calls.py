@@ -221,8 +221,8 @@ class Caller(Protocol):
     def collected(self) -> Sized:
         """Tell by its size whether any thread has an open `coalescing` block, which collects works."""
 
-    def lane(self, array: Any, op: str, /) -> Any:
-        """Raise what the public call raises if the capability table refuses an array."""
+    def lane(self, array: Any, op: str, reduce_op: ReduceOp | None = None, /) -> Any:
+        """Return the communicator for a call; raise what the public call raises if the capability table refuses it."""
 
 
 def _nothing(*args: Any) -> bool:

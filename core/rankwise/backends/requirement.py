@@ -9,7 +9,8 @@ import numpy as np
 
 from rankwise.backends.capability import Answer, Capabilities
 from rankwise.backends.cells import Cell, Support, Why
-from rankwise.backends.vocabulary import FEATURES, REDUCTIONS, dtype_word, needs_of, reduce_op_name
+from rankwise.backends.vocabulary import FEATURES, REDUCTIONS, needs_of
+from rankwise.basics.arrays import dtype_name
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 
@@ -46,7 +47,7 @@ def require(
         raise TypeError(f"{op}: arrays of Python objects do not travel; use the object collectives")
     if dtype is not None and dtype.itemsize == 0:
         raise TypeError(f"{op}: arrays of dtype {dtype}, whose items have no bytes, do not travel")
-    name, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
+    name, reduction = None if dtype is None else dtype_name(dtype), None if reduce_op is None else reduce_op.name
     cell = table.cell(op, device)
     if cell.usable and cell.takes(name, reduction):
         return

@@ -96,6 +96,8 @@ DTYPES = (
     *("datetime64", "timedelta64", "bytes", "str", "structured", "void"),
     *("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e4m3b11fnuz"),
 )
+#: The names of those that most arrays have, which NumPy puts together each time.
+_NAMES = {np.dtype(name): name for name in (*DTYPES[:12], "complex64", "complex128")}
 
 #: What else of this project takes another library's arrays, when a program asks for it.
 _BRIDGES = ("rankwise_torch",)
@@ -252,6 +254,8 @@ def _is_sparse_type(kind: type) -> bool:
 @cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name under which the capability tables know `dtype`, one of `DTYPES` (or "object")."""
+    if dtype in _NAMES:
+        return _NAMES[dtype]
     if dtype.hasobject:
         return "object"
     if dtype.names is not None or dtype.subdtype is not None:
@@ -329,6 +333,8 @@ def _type_name(value: Any) -> str:
 @lru_cache(maxsize=256)
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """Return a dtype's name in messages: ASCII, at most 200 characters, different for different dtypes."""
+    if dtype in _NAMES:
+        return _NAMES[dtype]
     # `str` of bfloat16 is "<V2"; its name tells more.
     text = plain_text(str(dtype.name) if dtype.kind == "V" and dtype.names is None else str(dtype))
     return text if len(text) < 200 else f"{text[:100]}... ({_hash(text):x})"

@@ -13,8 +13,8 @@ from rankwise.basics.tracebacks import shorten
 
 __all__ = ["later", "load_next", "loading", "needs_next"]
 
-#: What a program that begins a group asks for next.
-_next: list[str] = []
+#: What a program that begins a group asks for next: of each package the names of some modules.
+_next: dict[str, Mapping[str, Sequence[str]]] = {}
 
 
 @contextmanager
@@ -57,13 +57,17 @@ def later(
     return find
 
 
-def needs_next(*modules: str) -> None:
-    """Have ranks load some modules as they begin a group, so that no call has to."""
-    _next.extend(modules)
+def needs_next(package: str, places: Mapping[str, Sequence[str]]) -> None:
+    """Have ranks load some names of a package as they begin a group, so that no call has to; see `later`."""
+    _next[package] = places
 
 
 def load_next() -> None:
     """Load them."""
     with loading():
-        for module in _next:
-            import_module(module)
+        for package, places in _next.items():
+            known = vars(sys.modules[package])
+            for module, names in places.items():
+                found = import_module(module)
+                for name in names:
+                    known.setdefault(name, getattr(found, name))

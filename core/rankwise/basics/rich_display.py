@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 __all__ = ["facts", "table"]
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML shows it."""
+    import html  # whose tables are long
+
+    return html.escape(text)
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> str:

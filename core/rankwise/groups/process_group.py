@@ -7,12 +7,15 @@ from datetime import timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
+
 from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.fast_calls import Shortcuts
 from rankwise.backends.registry import registry
-from rankwise.basics.arrays import Array, device_of
+from rankwise.backends.vocabulary import COLLECTIVES
+from rankwise.basics.arrays import Array, device_of, dtype_name
 from rankwise.basics.deadline import Timeout, seconds
 from rankwise.basics.devices import device_kind_named
 from rankwise.basics.ending import Ending
@@ -24,6 +27,7 @@ from rankwise.errors import DistBackendError, DistError, GroupAbortedError, Peer
 
 if TYPE_CHECKING:
     from rankwise.backends.capability import Capabilities
+    from rankwise.backends.cells import Cell
     from rankwise.basics.work import Work
     from rankwise.store import Store, StoreLike
 
@@ -114,6 +118,8 @@ class ProcessGroup:
         self._rank = self.rank_of.get(global_rank, -1)
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
+        #: What its backend's table says of those collectives on its usual device that depend on no condition.
+        self._cells: dict[tuple[str, str], Cell] = {}
         #: The features and calls that were asked for, each with a kind of device, and that its backend has.
         self.granted: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
@@ -239,7 +245,8 @@ class ProcessGroup:
         key = (op, type(array), array.dtype, None if reduce_op is None else reduce_op.name)
         communicator = self._lanes.get(key)
         if communicator is None:
-            communicator = self._lanes[key] = self._open_lane(op, device_of(array), array.dtype, reduce_op)
+            device = "cpu" if type(array) is np.ndarray else device_of(array)
+            communicator = self._lanes[key] = self._open_lane(op, device, array.dtype, reduce_op)
         if communicator.failure is not None:
             raise anew(communicator.failure)
         return communicator
@@ -250,7 +257,11 @@ class ProcessGroup:
         The default group does so before the program goes on. Many others never make a call.
         """
         if self._communicators:
-            self.shortcuts = self._communicators[_usual(self._communicators)].shortcuts(self)
+            device = _usual(self._communicators)
+            self.shortcuts = self._communicators[device].shortcuts(self)
+            table = self._table(device)
+            cells = {op: table.cell(op, device) for op in COLLECTIVES}
+            self._cells = {(op, device): cell for op, cell in cells.items() if cell.certain}
 
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
         """Return a communicator for an operation without an array, and its device: the CPU's if there is one."""
@@ -311,6 +322,7 @@ class ProcessGroup:
         self.ranks, self.rank_of, self._rank, self.global_rank = (), {}, -1, -1
         self._communicators, self.parting = {}, why
         self._lanes.clear()
+        self._cells.clear()
         self.shortcuts = UNUSED
 
     def communicators(self) -> list[Communicator]:
@@ -333,6 +345,7 @@ class ProcessGroup:
         """Wait for what has been issued, then give everything back. The first error is raised after the rest."""
         communicators, self._communicators = self.communicators(), {}
         self._lanes.clear()
+        self._cells.clear()
         self.shortcuts = UNUSED
         errors: list[BaseException] = []
         for communicator in communicators:
@@ -356,10 +369,14 @@ class ProcessGroup:
 
     def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
         communicators = self.require_open()
+        cell = None if dtype is None or not dtype.itemsize else self._cells.get((op, device))
+        if cell is not None and cell.takes(dtype_name(dtype), None if reduce_op is None else reduce_op.name):
+            return communicators[device]
         device = self._serving(device)
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
-        requirement.require(self._table(device), op, device, dtype, reduce_op, registry.others)
+        table = registry.get(self.config.device_backend_map[device]).capabilities
+        requirement.require(table, op, device, dtype, reduce_op, registry.others)
         if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
             self.make_ready()
         return communicators[device]

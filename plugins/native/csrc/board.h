@@ -12,6 +12,12 @@ enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
 #define FETCHES ((uint64_t)1 << 62)
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };
 
+/* From how many bytes on a part is copied from its owner's memory, if one rank reads it, if each of the others does, and if all
+   begin with it. */
+typedef struct {
+    size_t one_nbytes, each_nbytes, all_nbytes;
+} Fetched;
+
 typedef struct {
     PyObject_HEAD
     Py_buffer memory;
@@ -20,7 +26,8 @@ typedef struct {
     bool closing;
     int rank, size;
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
-    int *pids; /* the processes of all ranks, if each may read the memory of the others */
+    int *pids;           /* the processes of all ranks, if each may read the memory of the others, */
+    Fetched fetched; /* ... as they do from these lengths on */
     unsigned long long turn, parity;
     Patience patience;
 } Board;

@@ -98,15 +98,20 @@ static PyObject *board_py_detach(Board *board, PyObject *Py_UNUSED(unused))
     Py_RETURN_NONE;
 }
 
-static PyObject *board_py_may_read(Board *board, PyObject *pids)
+static PyObject *board_py_may_read(Board *board, PyObject *args)
 {
-    if (!PyTuple_Check(pids) || PyTuple_GET_SIZE(pids) != board->size || board->pids != NULL) {
+    PyObject *pids;
+    Py_ssize_t one, each, all;
+    if (!PyArg_ParseTuple(args, "O!nnn", &PyTuple_Type, &pids, &one, &each, &all))
+        return NULL;
+    if (PyTuple_GET_SIZE(pids) != board->size || one <= 0 || each <= 0 || all <= 0 || board->pids != NULL) {
         PyErr_SetString(PyExc_ValueError, "a process for each rank is wanted, once");
         return NULL;
     }
     board->pids = PyMem_Calloc((size_t)board->size, sizeof *board->pids);
     if (board->pids == NULL)
         return PyErr_NoMemory();
+    board->fetched = (Fetched){(size_t)one, (size_t)each, (size_t)all};
     for (int peer = 0; peer < board->size; peer++)
         board->pids[peer] = (int)PyLong_AsLong(PyTuple_GET_ITEM(pids, peer));
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
@@ -157,7 +162,7 @@ static PyObject *board_py_wake(Board *board, PyObject *Py_UNUSED(unused))
 static PyMethodDef methods[] = {
     {"attach", (PyCFunction)board_py_attach, METH_VARARGS, "Begin to use the memory."},
     {"detach", (PyCFunction)board_py_detach, METH_NOARGS, "Give it back, as soon as no call uses it."},
-    {"read_from", (PyCFunction)board_py_may_read, METH_O, "Hear which processes' memory may be read."},
+    {"read_from", (PyCFunction)board_py_may_read, METH_VARARGS, "Hear which processes' memory may be read, and from which length on."},
     {"arrive", (PyCFunction)board_py_arrive, METH_NOARGS, "Come to the turn; tell whether all have after a short look."},
     {"doze", (PyCFunction)board_py_doze, METH_O, "Sleep for some milliseconds at the most; tell whether all have come."},
     {"wake", (PyCFunction)board_py_wake, METH_NOARGS, "Wake all who sleep."},

@@ -2,6 +2,7 @@
 #include "arguments.h"
 #include "calls.h"
 #include "streams.h"
+#include "wording.h"
 #include <string.h>
 
 PyObject *calls_names[NAMES];
@@ -36,25 +37,73 @@ static bool calls_reduces(const Given *given)
     return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
 }
 
-/* Ask Python for the plan of a call that the slow path has prepared. */
-static Plan *calls_learn(Calls *calls, const Given *given)
+static PyObject *calls_option_of(const Calls *calls, const Given *given)
 {
-    Plan *plan = NULL;
+    return calls_reduces(given) ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
+}
+
+/* Ask Python about a kind of call, by its name, array, reduce op or root, and numbers. */
+static PyObject *calls_ask(const Calls *calls, PyObject *hook, const Given *given)
+{
     PyObject *numbers = PyTuple_New(given->key.count);
     for (int i = 0; numbers != NULL && i < given->key.count; i++)
         PyTuple_SET_ITEM(numbers, i, PyLong_FromSsize_t(given->key.numbers[i]));
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
-    bool reduces = calls_reduces(given);
-    PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
-    PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", calls_names[given->key.name], array, option, numbers);
-    Doing learnt;
-    if (kind != NULL && kind != Py_None && plans_read(&learnt, kind)) {
-        learnt.way = calls_knows(calls, given, &learnt) ? learnt.way : NEVER;
-        plan = plans_keep(&calls->plans, &given->key, &learnt);
-        if (plan != NULL)
-            Py_INCREF(kind);
+    return PyObject_CallFunction(hook, "OONN", calls_names[given->key.name], array, calls_option_of(calls, given), numbers);
+}
+
+PyObject *calls_kind_of(Calls *calls, const Given *given, const Doing *doing)
+{
+    if (doing->kind != NULL)
+        return Py_NewRef(doing->kind);
+    PyObject *kind = calls_ask(calls, calls->kind, given);
+    Plan *plan = kind == NULL ? NULL : plans_known(&calls->plans, &given->key);
+    if (plan != NULL)
+        Py_XSETREF(plan->doing.kind, Py_NewRef(kind));
+    return kind;
+}
+
+/* Whether a call is on one array in C order, or on parts: then it has no numbers but their shape or sizes. */
+static bool calls_is_plain(const Given *given)
+{
+    switch (given->key.name) {
+    case BARRIER: return false;
+    case ALL_REDUCE:
+    case BROADCAST: return given->key.count == PyArray_NDIM(given->array);
+    case REDUCE: return given->key.count == 1 + PyArray_NDIM(given->array);
+    default: return true;
     }
-    Py_XDECREF(kind);
+}
+
+/* Choose how to do a public call at a board, if the group's table allows it: nothing else is left to be checked. */
+static bool calls_choose(const Calls *calls, const Given *given, Doing *doing)
+{
+    if (calls->board == NULL || calls->trail == NULL || !calls_is_plain(given))
+        return false;
+    PyObject *text = wording_of(given, PyUnicode_AsUTF8(calls_names[given->key.name]));
+    PyObject *digest = text == NULL ? NULL : PyObject_CallFunction(calls->allow, "OONN", calls_names[given->key.name], given->array, calls_option_of(calls, given), text);
+    bool allowed = digest != NULL && digest != Py_None;
+    if (allowed)
+        plans_make(doing, calls->board, given, PyLong_AsUnsignedLongLong(digest));
+    Py_XDECREF(digest);
+    return allowed && !PyErr_Occurred();
+}
+
+/* Choose how to do a call, or ask Python for a kind that it has prepared. */
+static Plan *calls_learn(Calls *calls, const Given *given)
+{
+    Doing learnt;
+    PyObject *kind = NULL;
+    bool found = calls_choose(calls, given, &learnt);
+    if (!found && !PyErr_Occurred()) {
+        kind = calls_ask(calls, calls->learn, given);
+        found = kind != NULL && kind != Py_None && plans_read(&learnt, kind, calls->board, given);
+    }
+    if (found && !calls_knows(calls, given, &learnt))
+        learnt.way = NEVER;
+    Plan *plan = found ? plans_keep(&calls->plans, &given->key, &learnt) : NULL;
+    if (plan == NULL)
+        Py_XDECREF(kind);
     return plan;
 }
 
@@ -69,10 +118,12 @@ static PyObject *calls_reason(const Calls *calls, Ending ending)
     return error == NULL ? arguments_raised() : error;
 }
 
-PyObject *calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending, PyObject *deadline)
+PyObject *calls_explain(Calls *calls, PyObject *hook, const Given *given, const Doing *doing, uint64_t sequence, Ending ending, PyObject *deadline)
 {
     PyObject *error = calls_reason(calls, ending);
-    PyObject *told = PyObject_CallFunction(hook, "OKOO", kind, (unsigned long long)sequence, error == NULL ? Py_None : error, deadline);
+    PyObject *kind = given == NULL ? Py_NewRef(Py_None) : calls_kind_of(calls, given, doing);
+    PyObject *told = kind == NULL ? NULL : PyObject_CallFunction(hook, "OKOO", kind, (unsigned long long)sequence, error == NULL ? Py_None : error, deadline);
+    Py_XDECREF(kind);
     Py_XDECREF(error);
     if (told == Py_None) {
         PyErr_SetString(PyExc_SystemError, "a call that has failed was not explained");
@@ -268,7 +319,7 @@ bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t se
         board_leave(calls->board);
     }
     collectives_begin(&call);
-    *again = ending == DONE ? NULL : calls_explain(calls, hook, doing->kind, sequence, ending, call.deadline);
+    *again = ending == DONE ? NULL : calls_explain(calls, hook, given, doing, sequence, ending, call.deadline);
     Py_DECREF(call.deadline);
     return ending == DONE;
 }
@@ -297,6 +348,7 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
 
 void calls_drop(Doing *doing)
 {
+    doing->way = NEVER;
     Py_CLEAR(doing->kind);
     Py_CLEAR(doing->program);
 }
@@ -309,7 +361,7 @@ bool calls_find(Calls *calls, const Given *given, Doing *doing)
     if (plan == NULL || plan->doing.way == NEVER)
         return false;
     *doing = plan->doing;
-    Py_INCREF(doing->kind);
+    Py_XINCREF(doing->kind);
     bool known = doing->way != PROGRAM && doing->way != RELAY;
     if (!known) {
         doing->program = PyObject_GetAttrString(doing->kind, "program");
@@ -326,7 +378,7 @@ bool calls_find(Calls *calls, const Given *given, Doing *doing)
 /* Whether what was given can be done here, as was found before or is found now. */
 static bool calls_knows_how(Calls *calls, const Given *given, Found *found)
 {
-    if (found->doing.kind != NULL && found->forgotten == calls->plans.forgotten)
+    if (found->doing.way != NEVER && found->forgotten == calls->plans.forgotten)
         return calls_fits(calls, &found->doing, given);
     calls_drop(&found->doing);
     if (!calls_find(calls, given, &found->doing))

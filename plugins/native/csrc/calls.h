@@ -16,7 +16,7 @@ typedef struct {
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected, *owner; /* of the group that is served, as the trail is; NULL before */
-    PyObject *tell, *wait, *learn, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
+    PyObject *tell, *wait, *learn, *allow, *kind, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
 } Calls;
@@ -31,9 +31,11 @@ typedef struct {
 extern PyObject *calls_names[NAMES];
 extern const Load calls_nothing;
 
+/* The kind of what was given, for Python, as a new reference, which is kept; NULL with an exception set. */
+PyObject *calls_kind_of(Calls *calls, const Given *given, const Doing *doing);
 /* Let a hook raise what all ranks raise, until the call's deadline; or return until when the call is made again, as the ranks'
-   memory orders differ. */
-PyObject *calls_explain(const Calls *calls, PyObject *hook, PyObject *kind, uint64_t sequence, Ending ending, PyObject *deadline);
+   memory orders differ. Without a call that is given there is no kind. */
+PyObject *calls_explain(Calls *calls, PyObject *hook, const Given *given, const Doing *doing, uint64_t sequence, Ending ending, PyObject *deadline);
 /* Do what was given, as the call of a number, until a deadline; it may also be a time-out, or None for the group's. `begin`
    notes it, if that has not been done; `again` is until when all make it once more, or NULL. */
 bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,

@@ -28,6 +28,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     Given given;
     Found found;
     given.holds = 0;
+    found.doing.way = NEVER;
     found.doing.kind = found.doing.program = NULL;
     PyObject *timeout = given_count == count + 1 && calls->trail != NULL ? calls_timeout_of(args[count]) : NULL;
     bool done = timeout != NULL && take(&calls->members, args, &given) && calls_do(calls, &given, &found, timeout, 1);
@@ -153,7 +154,9 @@ static PyObject *calls_known(Calls *calls, PyObject *args)
     bool open = text != NULL && calls->trail != NULL && !calls->turn->closed && PyDict_GET_SIZE(calls->collected) == 0;
     if (open && calls_take(calls, text, given_args, &given) && calls_find(calls, &given, &doing)) {
         PyObject *copies = calls_copy_lists(given_args), *array = given.array == NULL ? PyUnicode_FromString("cpu") : Py_NewRef(given.array);
-        known = copies == NULL || array == NULL ? NULL : Py_BuildValue("(OO(OO)O)", calls->owner, doing.kind, name, copies, array);
+        PyObject *kind = copies == NULL || array == NULL ? NULL : calls_kind_of(calls, &given, &doing);
+        known = kind == NULL ? NULL : Py_BuildValue("(OO(OO)O)", calls->owner, kind, name, copies, array);
+        Py_XDECREF(kind);
         Py_XDECREF(copies);
         Py_XDECREF(array);
         calls_drop(&doing);
@@ -181,7 +184,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
     Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
-        PyObject *told = calls_explain(calls, calls->failed, Py_None, about[SEQUENCE], ending, call.deadline);
+        PyObject *told = calls_explain(calls, calls->failed, NULL, NULL, about[SEQUENCE], ending, call.deadline);
         Py_XDECREF(told);
         Py_CLEAR(records);
     }
@@ -248,11 +251,13 @@ static PyObject *calls_ops_of(PyObject *given)
 /* Where each object is that is held. */
 static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
                               offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
-                              offsetof(Calls, learn),     offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
+                              offsetof(Calls, learn),     offsetof(Calls, allow),       offsetof(Calls, kind),  offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
 static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
                              {"wait", offsetof(Calls, wait)},
                              {"learn", offsetof(Calls, learn)},
+                             {"allow", offsetof(Calls, allow)},
+                             {"kind", offsetof(Calls, kind)},
                              {"garbled", offsetof(Calls, garbled)},
                              {"failed", offsetof(Calls, failed)},
                              {"broken", offsetof(Calls, broken)}};

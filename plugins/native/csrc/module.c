@@ -1,6 +1,7 @@
 #define RANKWISE_MODULE
 #include "collectives.h"
 #include "lock.h"
+#include "plans.h"
 #include "rings.h"
 #include "shared.h"
 #include "swaps.h"
@@ -28,6 +29,7 @@ static const struct {
     {"SWAP_STREAM", SWAP_STREAM},
     {"SWAP_SEGMENTS", SWAP_SEGMENTS},
     {"RELAY", RELAY},                 {"PROGRAM", PROGRAM},
+    {"ONE_SHOT_NBYTES", ONE_SHOT_NBYTES},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},
     {"HEAD", HEAD},                   {"WANTS_ROOM", WANTS_ROOM},         {"TAIL", TAIL},

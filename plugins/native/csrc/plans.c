@@ -18,7 +18,7 @@ static unsigned plans_hash_of(const Key *key)
 static Plan *plans_place(const Plans *plans, const Key *key)
 {
     Plan *plan = &plans->table[plans_hash_of(key) % (unsigned)plans->places];
-    while (plan->doing.kind != NULL) {
+    while (plan->taken) {
         if (plan->key.name == key->name && plan->key.option == key->option && plan->key.type == key->type &&
             plan->key.count == key->count &&
             memcmp(plan->key.numbers, key->numbers, (size_t)key->count * sizeof *key->numbers) == 0)
@@ -28,25 +28,120 @@ static Plan *plans_place(const Plans *plans, const Key *key)
     return plan;
 }
 
+/* ------------------------------------------------------------------ what is chosen at a board, as board/prepared.py does */
+
+/* What tells apart ranks that go different ways, which must not go on: see `_salt` of board/call.py. */
+static uint64_t plans_salt(Way way, int name)
+{
+    bool to_all = name == BROADCAST || name == ALL_GATHER;
+    const char *text = way == MEET ? "Barrier" : way == ONE_SHOT ? "OneShot" : way == TWO_SHOT ? "TwoShot" : way == COMBINE ? "Combine" : to_all ? "ToAll" : "Move";
+    uint64_t salt = 0;
+    for (int i = 0; i < 8 && text[i] != '\0'; i++)
+        salt |= (uint64_t)(unsigned char)text[i] << 8 * i;
+    return salt;
+}
+
+static Way plans_choose(const Board *board, const Given *given)
+{
+    size_t nbytes = given->whole.count * given->route.item;
+    switch (given->key.name) {
+    case BARRIER: return MEET;
+    case ALL_REDUCE:
+    case REDUCE: return nbytes <= board->area_nbytes && nbytes * (size_t)(board->size - 1) <= ONE_SHOT_NBYTES ? ONE_SHOT : TWO_SHOT;
+    case REDUCE_SCATTER: return COMBINE;
+    default: return MOVE;
+    }
+}
+
+/* From how many elements on a part is copied from its owner's memory; what is reduced is not. */
+static size_t plans_fetch_count(const Board *board, const Given *given)
+{
+    if (board->pids == NULL || given->key.name == REDUCE_SCATTER)
+        return SIZE_MAX;
+    const Fetched *fetched = &board->fetched;
+    size_t nbytes = given->key.name == BROADCAST ? fetched->all_nbytes : given->key.name == ALL_GATHER ? fetched->each_nbytes : fetched->one_nbytes;
+    return (nbytes + given->route.item - 1) / given->route.item;
+}
+
+/* The longest part that is cut into pieces, and FETCHES besides if any is not. */
+static uint64_t plans_longest(const Board *board, const Given *given, size_t fetch_count)
+{
+    uint64_t longest = 0, fetches = 0;
+    bool spares_own = given_is_each_its_own(given);
+    for (int i = 0; i < (given->many > 0 ? given->many : 1); i++) {
+        size_t count = given->many > 0 ? given->parts[i].count : given->whole.count;
+        if (given->many > 0 && spares_own && i % board->size == board->rank)
+            continue;
+        if (count >= fetch_count)
+            fetches = FETCHES;
+        else if (count > longest)
+            longest = count;
+    }
+    return longest | fetches;
+}
+
+/* Mix the count of one pair: see `_pair` of collective/fingerprint.py of the core. */
+static uint64_t plans_pair(int source, int target, size_t count)
+{
+    uint64_t mixed = (uint64_t)source * 0x9E3779B97F4A7C15u + (uint64_t)target * 0xC2B2AE3D27D4EB4Fu + count * 0x165667B19E3779F9u;
+    mixed = (mixed ^ mixed >> 31) * 0xBF58476D1CE4E5B9u;
+    return mixed ^ mixed >> 29;
+}
+
+/* What stands for all counts that this rank sends, and receives, where each pair agrees for itself. */
+static void plans_sum(const Board *board, const Given *given, uint64_t about[RECORD_WORDS])
+{
+    int rank = board->rank, size = board->size, name = given->key.name;
+    if (name == GATHER)
+        about[SENT] = plans_pair(rank, given->root, given->whole.count);
+    if (name == SCATTER)
+        about[RECEIVED] = plans_pair(given->root, rank, given->whole.count);
+    for (int i = 0; given_is_each_its_own(given) && i < given->many; i++) { /* of an all_to_all first what goes */
+        if (name == GATHER || i >= size)
+            about[RECEIVED] += plans_pair(i % size, rank, given->parts[i].count);
+        else
+            about[SENT] += plans_pair(rank, i, given->parts[i].count);
+    }
+}
+
+void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest)
+{
+    Way way = plans_choose(board, given);
+    *doing = (Doing){.way = way};
+    doing->about[DIGEST] = digest ^ plans_salt(way, given->key.name);
+    doing->about[COUNT] = given->whole.count;
+    plans_sum(board, given, doing->about);
+    if (way == MOVE || way == COMBINE) {
+        doing->fetch_count = plans_fetch_count(board, given);
+        doing->about[LONGEST] = plans_longest(board, given, doing->fetch_count);
+    }
+}
+
 /* ------------------------------------------------------------------ what a kind says of itself */
 
-bool plans_read(Doing *doing, PyObject *kind)
+/* Take the record and the way of a kind that Python has prepared. */
+static void plans_take(Doing *doing, PyObject *kind, PyObject *about)
 {
-    *doing = (Doing){.kind = kind};
-    PyObject *way = PyObject_GetAttrString(kind, "way"), *about = PyObject_GetAttrString(kind, "about");
-    PyObject *fetch_count = PyObject_GetAttrString(kind, "fetch_count");
-    if (way != NULL && about != NULL && fetch_count != NULL) {
-        long number = PyLong_AsLong(way);
-        doing->way = number > NEVER && number < WAYS ? (Way)number : NEVER;
-        doing->fetch_count = PyLong_AsSize_t(fetch_count);
-        if (!PyTuple_CheckExact(about) || PyTuple_GET_SIZE(about) != RECORD_WORDS - 1)
-            PyErr_SetString(PyExc_TypeError, "a kind of call has another record");
-        for (int i = 1; i < RECORD_WORDS && !PyErr_Occurred(); i++)
-            doing->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
-    }
+    PyObject *way = PyObject_GetAttrString(kind, "way");
+    long number = way == NULL ? NEVER : PyLong_AsLong(way);
     Py_XDECREF(way);
+    doing->way = number > NEVER && number < WAYS ? (Way)number : NEVER;
+    if (!PyErr_Occurred() && (!PyTuple_CheckExact(about) || PyTuple_GET_SIZE(about) != RECORD_WORDS - 1))
+        PyErr_SetString(PyExc_TypeError, "a kind of call has another record");
+    for (int i = 1; i < RECORD_WORDS && !PyErr_Occurred(); i++)
+        doing->about[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(about, i - 1));
+}
+
+bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *given)
+{
+    *doing = (Doing){.way = NEVER};
+    PyObject *about = PyObject_GetAttrString(kind, "about");
+    if (about != NULL && board != NULL)
+        plans_make(doing, board, given, PyLong_AsUnsignedLongLong(about));
+    else if (about != NULL)
+        plans_take(doing, kind, about);
     Py_XDECREF(about);
-    Py_XDECREF(fetch_count);
+    doing->kind = kind;
     return !PyErr_Occurred();
 }
 
@@ -169,7 +264,7 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
 Plan *plans_known(const Plans *plans, const Key *key)
 {
     Plan *plan = plans->places == 0 ? NULL : plans_place(plans, key);
-    return plan == NULL || plan->doing.kind == NULL ? NULL : plan;
+    return plan == NULL || !plan->taken ? NULL : plan;
 }
 
 void plans_forget(Plans *plans)
@@ -198,7 +293,7 @@ static bool plans_make_room(Plans *plans)
     plans->table = table;
     plans->places = more;
     for (int i = 0; i < places; i++)
-        if (old[i].doing.kind != NULL)
+        if (old[i].taken)
             *plans_place(plans, &old[i].key) = old[i];
     PyMem_Free(old);
     return true;
@@ -211,8 +306,8 @@ Plan *plans_keep(Plans *plans, const Key *key, const Doing *doing)
         return NULL;
     }
     Plan *plan = plans_place(plans, key);
-    plans->taken += plan->doing.kind == NULL;
+    plans->taken += !plan->taken;
     Py_XDECREF(plan->doing.kind);
-    *plan = (Plan){.key = *key, .doing = *doing};
+    *plan = (Plan){.taken = true, .key = *key, .doing = *doing};
     return plan;
 }

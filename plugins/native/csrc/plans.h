@@ -10,18 +10,25 @@ typedef struct {
     Way way;
     size_t fetch_count;
     uint64_t about[RECORD_WORDS];
-    PyObject *kind;    /* of Python; NULL where there is none */
+    PyObject *kind;    /* of Python; NULL where there is none, or where Python need not know of it */
     PyObject *program; /* of a call that is made; of a kind that is kept NULL */
 } Doing;
 
-/* Take what a kind of call says of itself, which is owned by the caller: `way`, `about` and `fetch_count`. */
-bool plans_read(Doing *doing, PyObject *kind);
+/* How long the arrays of all others are at the most that everyone reduces for itself. */
+enum { ONE_SHOT_NBYTES = 512 << 10 };
+
+/* Choose how to do what was given at a board; `digest` is that of what all ranks compare. */
+void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest);
+/* Take what a kind of call, which is owned by the caller, says of itself. Its `about` is at a board the digest, and the rest is
+   chosen; elsewhere, without a board, it is all of the record, and there is a `way`. */
+bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *given);
 /* Whether the board has room for what a plan says; Python has looked too, but this is what memory depends on. */
 bool plans_has_room(const Doing *doing, const Board *board, const Given *given);
 /* Do what was given at the board. */
 Ending plans_go(const Doing *doing, Call *call, Given *given);
 
 typedef struct {
+    bool taken; /* else this place is empty */
     Key key;
     Doing doing;
 } Plan;
@@ -34,7 +41,7 @@ typedef struct {
 
 /* NULL if it is not known. */
 Plan *plans_known(const Plans *plans, const Key *key);
-/* Keep a plan, whose kind is owned from then on, instead of one of the same key; NULL with an exception set. */
+/* Keep a plan, whose kind, if it has one, is owned from then on, instead of one of the same key; NULL with an exception set. */
 Plan *plans_keep(Plans *plans, const Key *key, const Doing *doing);
 void plans_forget(Plans *plans);
 

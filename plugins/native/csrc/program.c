@@ -157,14 +157,15 @@ static bool program_take_at_board(Step *step, const Relay *relay, PyObject *ops,
 {
     PyObject *kind, *args;
     const char *name;
-    if (!PyArg_ParseTuple(from, "OsO!", &kind, &name, &PyTuple_Type, &args) || relay == NULL || relay->board == NULL || !plans_read(&step->doing, kind))
+    if (!PyArg_ParseTuple(from, "OsO!", &kind, &name, &PyTuple_Type, &args) || relay == NULL || relay->board == NULL)
         return false;
-    step->doing.kind = NULL;
     const Members members = {.rank = relay->board->rank, .size = relay->board->size, .ops = ops};
     for (size_t i = 0; i < sizeof program_takes / sizeof *program_takes; i++)
         if (strcmp(program_takes[i].name, name) == 0 && PyTuple_GET_SIZE(args) == program_takes[i].count) {
             bool taken = program_takes[i].take(&members, ((PyTupleObject *)args)->ob_item, &step->given) &&
+                         plans_read(&step->doing, kind, relay->board, &step->given) &&
                          plans_has_room(&step->doing, relay->board, &step->given);
+            step->doing.kind = NULL;
             given_drop(&step->given); /* what it is taken from is not needed later */
             return taken;
         }

@@ -249,7 +249,9 @@ def exchanges(rounds: int) -> None:
         lengths = rng.choice([1, 1000, 256 << 10, (256 << 10) + 1, 1 << 20, 5_000_000], (size, size))
         rooms = {peer: np.zeros(lengths[peer, rank] + int(own.integers(2)), np.uint8) for peer in others}
         begins = [partial(dist.irecv, rooms[peer], peer, tag=turn % 3) for peer in others]
-        begins += [partial(dist.isend, _pattern(rank, turn, lengths[rank, peer]), peer, tag=turn % 3) for peer in others]
+        begins += [
+            partial(dist.isend, _pattern(rank, turn, lengths[rank, peer]), peer, tag=turn % 3) for peer in others
+        ]
         works = [begins[i]() for i in own.permutation(len(begins))]
         if own.random() < 0.3:
             until(works[0].is_completed)

@@ -267,7 +267,7 @@ def _wrong_exchanges(hosts: Any) -> dict[str, tuple[Any, ...]]:
 
 def _wrong_programs(strategy: Any) -> dict[str, tuple[Any, ...]]:
     arrays, elsewhere = (_ARRAY,), np.zeros(9, np.float32)
-    kind = SimpleNamespace(way=4, about=(0,) * 5, fetch_count=0)
+    kind = SimpleNamespace(about=0)
     wire, here = _wire_of(strategy), strategy.hosts.here
     sent = tuple(None if host == here else elsewhere for host in range(3))
     outside = {
@@ -285,11 +285,7 @@ def _wrong_programs(strategy: Any) -> dict[str, tuple[Any, ...]]:
         "copies of two lengths": (arrays, (), [("copy", (_ARRAY[:8], _ARRAY[9:18]))]),
         "an average over nobody": (arrays, (), [("average", (_ARRAY, 0))]),
         "an average of bytes": ((np.zeros(9, np.uint8),), (), [("average", (np.zeros(9, np.uint8), 2))]),
-        "a way that is none at the board": (
-            arrays,
-            (),
-            [("collective", (kind, "all_reduce", (_ARRAY, dist.ReduceOp.SUM)))],
-        ),
+        "a kind without a digest": (arrays, (), [("collective", (None, "all_reduce", (_ARRAY, dist.ReduceOp.SUM)))]),
         "an operation that is none": (arrays, (), [("collective", (kind, "scan", (_ARRAY,)))]),
         "another wire": (arrays, (), [("transfer", (None, _ARRAY, "SUM"))]),
         "a reduction of two among three": (arrays, (), [("transfer", (wire, _ARRAY, "SUM"))]),

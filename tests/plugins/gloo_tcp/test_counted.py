@@ -18,8 +18,8 @@ COMPILED = {
     "async_op": 12,
     "async_op with timeout": 13,
 }
-#: And the first call of each kind: what finds it by its name, and for a collective what checks and prepares it.
-FIRST_MESSAGE, FIRST_BARRIER, FIRST_COLLECTIVE = 32, 20, 175
+#: And the first call of each kind: of a collective, what asks the table, and makes a digest of what all ranks compare.
+FIRST_MESSAGE, FIRST_BARRIER, FIRST_COLLECTIVE = 12, 8, 20
 PYTHON = {"async_op": 16, "async_op with timeout": 17}
 TRANSPORTS = {"one host": "shm", "one rank a host": "tcp"}
 

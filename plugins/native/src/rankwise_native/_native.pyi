@@ -51,7 +51,7 @@ class Turns:
     waited_ns: int
     def attach(self, memory: memoryview, layout: Layout, may_spin: bool, /) -> None: ...
     def detach(self) -> None: ...
-    def read_from(self, pids: tuple[int, ...], /) -> None: ...
+    def read_from(self, pids: tuple[int, ...], one_nbytes: int, each_nbytes: int, all_nbytes: int, /) -> None: ...
     def arrive(self) -> bool: ...
     def doze(self, longest_s: float, /) -> bool: ...
     def wake(self) -> None: ...
@@ -126,16 +126,17 @@ class RequestState:
 class WindowState:
     unconfirmed: int
 
-class CallKind(Protocol):
-    """One kind of call: which of the ways in C it goes, what all ranks compare, and from where on parts are fetched."""
+class KindAtBoard(Protocol):
+    """One kind of call at a board: the digest of what all ranks compare."""
+
+    about: int
+
+class KindBetweenHosts(Protocol):
+    """One kind of call between hosts: which of the ways in C it goes, and what all ranks compare."""
 
     way: int
     about: tuple[int, int, int, int, int]
-    fetch_count: int
-
-class KindBetweenHosts(CallKind, Protocol):
-    """One kind of call among several hosts: what follows the comparison of the calls, where not all goes along."""
-
+    #: What follows the comparison of the calls, where not all goes along.
     program: Program | None
 
     def keep_apart(self) -> None:
@@ -149,7 +150,11 @@ class CallHooks(Protocol):
     def wait(self, deadline: Any, /) -> Any:
         """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
-        """Return the `CallKind` of a call that has been prepared, or None."""
+        """Return the kind of a call that has been prepared, a `KindAtBoard` or a `KindBetweenHosts`, or None."""
+    def allow(self, name: str, array: Any, option: Any, text: bytes, /) -> int | None:
+        """Return the digest of a call at a board which the group's table allows, or None."""
+    def kind(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
+        """Return the kind of a call that was allowed."""
     def garbled(self) -> BaseException:
         """Return what is wrong with a rank that sends something else than its call has."""
     def failed(self, kind: Any, number: int, error: BaseException | None, deadline: Any, /) -> None:

@@ -8,6 +8,7 @@ from rankwise.backends import FINGERPRINT_TAG
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.reducing import ONE_SHOT_NBYTES
 from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES
 from rankwise_gloo_tcp.transport import rings
 
@@ -27,6 +28,7 @@ WIRE_WAYS = {
 SHARED = {
     **board.SHARED,
     **rings.SHARED,
+    "ONE_SHOT_NBYTES": ONE_SHOT_NBYTES,
     **WAYS,
     **WIRE_WAYS,
     "FINGERPRINT_TAG": FINGERPRINT_TAG,

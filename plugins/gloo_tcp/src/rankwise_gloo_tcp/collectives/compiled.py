@@ -19,6 +19,7 @@ from rankwise.backends import (
     Ends,
     Fingerprint,
     OrdersDifferError,
+    Prepared,
     ReduceOp,
     Shortcuts,
     Timeout,
@@ -30,13 +31,10 @@ from rankwise.backends import (
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Barrier
-from rankwise_gloo_tcp.board.compiled import WAYS as WAY_NUMBERS
-from rankwise_gloo_tcp.board.moving import Combine, Move, ToAll
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
-from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot
 from rankwise_gloo_tcp.collectives.copying import cut
+from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
@@ -52,21 +50,17 @@ if TYPE_CHECKING:
 __all__ = [
     "ARGUMENTS",
     "COMPILED_OPS",
-    "WAYS",
     "CallHooks",
+    "CompiledAtBoard",
     "CompiledHost",
     "CompiledKind",
     "KindHooks",
     "arguments",
     "call_of",
-    "kind_of",
     "messages",
     "served",
 ]
 
-#: How C calls what does a call at the board.
-WAYS = dict(zip((Barrier, OneShot, TwoShot, Move, Combine), WAY_NUMBERS.values(), strict=True))
-WAYS[ToAll] = WAYS[Move]
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 #: What C is given of a call of an operation.
@@ -110,9 +104,15 @@ class CompiledHost(OneHost):
                     self._made = Calls(self.board, self.comm.order.turn, COMPILED_OPS, hooks), hooks
         return self._made
 
-    def at_board(self, kind: Kind, op: str) -> AtBoard:
+    def at_board(self, kind: Kind) -> Prepared:
         """Return what does a kind of call, in C as far as that takes it."""
-        return _Compiled(self, kind) if op in ARGUMENTS else super().at_board(kind, op)
+        return CompiledAtBoard(self.comm, kind.prepared.fingerprint)
+
+    def in_python(self, call: Call) -> AtBoard:
+        """Return what does a kind of call that C does not take."""
+        kind = self._kinds.prepare(call)
+        assert kind is not None  # else there would be none in C either
+        return AtBoard(self, *kind)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -179,26 +179,25 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
 
 
 class CompiledKind:
-    """One kind of call that C may know; it also has `about`, what all ranks compare, and the `fingerprint`.
+    """One kind of call that C may know.
 
     Attributes:
-        way: How C calls it.
-        fetch_count: From how many elements on parts are copied from their owner's memory.
+        about: What all ranks compare: at a board the digest alone, else the whole record.
+        fingerprint: The same in words.
     """
 
-    way: int
-    fetch_count: int
+    about: Any
     fingerprint: Fingerprint
 
 
-class _Compiled(AtBoard, CompiledKind):
-    """One kind of call at the board that C may know; if it does not take one, that is done in Python."""
+class CompiledAtBoard(CompiledKind):
+    """One kind of call at the board, which C does; if it does not take one, that is done in Python."""
 
-    def __init__(self, strategy: CompiledHost, kind: Kind) -> None:
-        super().__init__(strategy, *kind)
-        self.way = WAYS.get(type(self.call), 0)
-        self.fetch_count = self.call.route.fetch_count if isinstance(self.call, Move) else 0
-        self._run = strategy.calls.run
+    __slots__ = ("_comm", "_in_python", "about", "fingerprint")
+
+    def __init__(self, comm: GlooCommunicator, fingerprint: Fingerprint) -> None:
+        self._comm, self.fingerprint, self.about = comm, fingerprint, fingerprint.digest()
+        self._in_python: AtBoard | None = None
 
     def bind(self, call: Call) -> Any:
         """Return what C is given of the call."""
@@ -206,12 +205,19 @@ class _Compiled(AtBoard, CompiledKind):
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
-        waited_ns = self._board.waited_ns
-        name, args = given
-        if not self._run(name, args, sequence, deadline):
-            super().run(super().bind(call_of(given, self._comm)), sequence, deadline)
-        elif self._board.waited_ns != waited_ns:
-            self._comm.on_wait(self._board.waited_ns - waited_ns)
+        comm, (name, args) = self._comm, given
+        strategy = comm.strategy
+        assert isinstance(strategy, CompiledHost)  # as a call has its turn, the group is open
+        board = strategy.board
+        waited_ns = board.waited_ns
+        if strategy.calls.run(name, args, sequence, deadline):
+            if board.waited_ns != waited_ns:
+                comm.on_wait(board.waited_ns - waited_ns)
+            return
+        call = call_of(given, comm)
+        if self._in_python is None:
+            self._in_python = strategy.in_python(call)
+        self._in_python.run(self._in_python.bind(call), sequence, deadline)
 
 
 class KindHooks:
@@ -235,6 +241,12 @@ class KindHooks:
         """Return the kind of a call if the slow path has prepared it, and so has checked it; else None."""
         found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
+
+    def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
+        """Leave a call to the slow path, as others do that C does not choose the way of."""
+        return None
+
+    kind = learn
 
     def garbled(self) -> DistError:
         """Return what is wrong with a rank that says it makes the same call."""
@@ -276,6 +288,31 @@ class CallHooks(KindHooks):
     def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
         super().__init__(comm)
         self._board = board
+
+    def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
+        """Return the digest of a public call that C has worded, as far as the group's table allows that call.
+
+        C has checked everything else. If the table refuses the call, the public function finds that too, and raises it.
+        """
+        group = self.group
+        if isinstance(group, Context):  # which has no public calls
+            return None
+        try:
+            lane = group.lane(array, name, option if type(option) is ReduceOp else None)
+        except (DistError, TypeError, ValueError):
+            return None
+        return Fingerprint.digest_of(text) if lane is self._comm else None
+
+    def kind(self, name: str, array: Array, option: Any, numbers: tuple[int, ...]) -> CompiledKind:
+        """Return the kind of a call that was allowed, which only errors and asynchronous calls ask for."""
+        comm = self._comm
+        kind = kind_of(name, array, option, numbers, comm.rank)
+        found: Any = comm.kinds.get(kind)
+        if isinstance(found, CompiledKind):
+            return found
+        made = CompiledAtBoard(comm, fingerprint_of(name, array, option, numbers, comm.rank))
+        comm.keep(kind, made)
+        return made
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
         """Wait for the ranks that are late, and return the call's deadline.
@@ -376,34 +413,3 @@ def _peers(comm: GlooCommunicator) -> list[MessagePeer]:
 
 def _spins(engine: Any) -> bool:
     return bool(engine.progress_lock.spin_policy.spin_s > 0)
-
-
-def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
-    """Return `Call.kind` of a call as C sees it.
-
-    Args:
-        name: The operation.
-        array: This rank's array; None for a barrier.
-        option: The reduce op, or the root.
-        numbers: The shape of the array, of a `reduce` with the root before it; or the sizes of the parts, of an
-            `all_to_all` first of those that go, of a `gather` or `scatter` at the root behind that of the array.
-        rank: This rank.
-    """
-    if array is None:
-        return (name,)
-    if name == "all_reduce":
-        return name, option.name, array.dtype, numbers
-    if name == "reduce":
-        return name, (option.name, numbers[0]), array.dtype, numbers[1:]
-    if name == "broadcast" or (name in ("gather", "scatter") and option != rank):
-        return name, option, array.dtype, numbers
-    if name == "gather":
-        return name, option, array.dtype, numbers[0], (), numbers[1:]
-    if name == "scatter":
-        return name, option, array.dtype, numbers[0], numbers[1:], ()
-    if name == "reduce_scatter":
-        return name, option.name, array.dtype, numbers[rank], numbers, ()
-    if name == "all_gather":
-        return name, -1, array.dtype, numbers[rank], (), numbers
-    size = len(numbers) // 2
-    return name, -1, array.dtype, numbers[rank], numbers[:size], numbers[size:]

@@ -119,7 +119,7 @@ class InC(CompiledKind):
     def __init__(
         self, strategy: _CompiledStrategy, call: Call, way: int, small: Prepared | None, program: Program | None = None
     ) -> None:
-        self._strategy, self.way, self._small, self.fetch_count = strategy, way, small, 0
+        self._strategy, self.way, self._small = strategy, way, small
         #: The steps of a long call among several hosts.
         self.program = program
         self.fingerprint = call.fingerprint

@@ -38,10 +38,10 @@ class OneHost(Strategy):
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does calls of this kind at the board."""
         kind = self._kinds.prepare(call)
-        return None if kind is None else self.at_board(kind, call.op)
+        return None if kind is None else self.at_board(kind)
 
-    def at_board(self, kind: Kind, op: str) -> AtBoard:
-        """Return what does a kind of call of an operation."""
+    def at_board(self, kind: Kind) -> Prepared:
+        """Return what does a kind of call."""
         return AtBoard(self, *kind)
 
     def own_collectives(self) -> Collection[str]:

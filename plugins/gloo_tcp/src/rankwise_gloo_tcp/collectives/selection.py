@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rankwise.backends import fitting_algorithm as fitting
-from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK
+# Ranks of one host choose by no table, and load none.
 
 __all__ = ["Selection", "load"]
 
@@ -29,14 +28,20 @@ class Selection:
 
     def choose(self, op: str, nbytes: int, size: int) -> str:
         """Return the algorithm between hosts of one rank each."""
-        return self.forced.get(op) or fitting(op, nbytes, size, NETWORK).name
+        from rankwise.backends import fitting_algorithm
+        from rankwise_gloo_tcp.collectives.tables import NETWORK
+
+        return self.forced.get(op) or fitting_algorithm(op, nbytes, size, NETWORK).name
 
     def choose_mixed(self, op: str, nbytes: int, size: int) -> str:
         """Return the algorithm among hosts of several ranks; where a forced one is for other groups, the table's."""
+        from rankwise.backends import fitting_algorithm
+        from rankwise_gloo_tcp.collectives.tables import MIXED
+
         forced = self.forced.get(op)
         if forced in {choice.name for choice in MIXED[op]} | {"derived"}:
             return str(forced)
-        return fitting(op, nbytes, size, MIXED).name
+        return fitting_algorithm(op, nbytes, size, MIXED).name
 
     def __str__(self) -> str:
         return " ".join(f"{op}={name}" for op, name in sorted(self.forced.items()))
@@ -53,10 +58,17 @@ def load(options: Mapping[str, Any]) -> Selection:
         raise ValueError(f"pg_options has {', '.join(map(repr, sorted(unknown)))}; there is 'algorithms'")
     words = os.environ.get(_VARIABLE, "").replace(",", " ").split()
     forced = {**dict(word.partition("=")[::2] for word in words), **given}
+    if forced:
+        _require_all(forced)
+    return Selection(forced)
+
+
+def _require_all(forced: Mapping[str, str]) -> None:
+    from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK
+
     for op, name in forced.items():
         if op not in NETWORK:
             raise ValueError(f"{op}={name}: there is no operation {op!r}; there are {', '.join(NETWORK)}")
         names = dict.fromkeys(choice.name for choice in (*NETWORK[op], *MIXED[op]))
         if name not in names:
             raise ValueError(f"{op}={name}: there is no algorithm {name!r}; there are {', '.join(names)}")
-    return Selection(forced)
