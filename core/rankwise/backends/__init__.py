@@ -85,8 +85,9 @@ if TYPE_CHECKING:
     from rankwise.basics.systems import blake2b
     from rankwise.basics.tracebacks import anew
     from rankwise.codec import decode, encode
+    from rankwise.collective.algorithms.in_step import Beat, in_step
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
-    from rankwise.collective.executor import PointToPoint
+    from rankwise.collective.executor import PointToPoint, joined
     from rankwise.collective.issue_order import IssueOrder
     from rankwise.store import PrefixStore, Store
     from rankwise.store.patience import exchange, patiently
@@ -107,7 +108,8 @@ _LATER = {
     "rankwise.basics.tracebacks": ["anew"],
     "rankwise.codec": ["decode", "encode"],
     "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
-    "rankwise.collective.executor": ["PointToPoint"],
+    "rankwise.collective.algorithms.in_step": ["Beat", "in_step"],
+    "rankwise.collective.executor": ["PointToPoint", "joined"],
     "rankwise.collective.issue_order": ["IssueOrder"],
     "rankwise.store": ["PrefixStore", "Store"],
     "rankwise.store.patience": ["exchange", "patiently"],
@@ -236,10 +238,13 @@ __all__ = [
     "Explanation",
     "Stage",
     "Status",
+    "Beat",
     "PointToPoint",
     "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
+    "in_step",
+    "joined",
     # objects as bytes
     "decode",
     "encode",

@@ -4,8 +4,6 @@
 #include "streams.h"
 #include <string.h>
 
-PyObject *calls_names[NAMES];
-
 /* ------------------------------------------------------------------ the turn */
 
 /* Take the group's turn if the call is plain and nobody is before it. A recorder may end before a call that is bound. */
@@ -28,12 +26,21 @@ static bool calls_knows(const Calls *calls, const Given *given, const Doing *doi
         return doing->way == RELAY || doing->way == PROGRAM;
     if (calls->wire != NULL)
         return doing->way >= SWAP && doing->way != RELAY;
-    return plans_has_room(doing, calls->board, given);
+    return doing->way == PROGRAM || plans_has_room(doing, calls->board, given);
 }
 
 static bool calls_reduces(const Given *given)
 {
     return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
+}
+
+/* The reduce op or the root of a call; of one that is described, whose root is among its numbers, the former or None. */
+static PyObject *calls_option(const Calls *calls, const Given *given)
+{
+    bool described = given->key.name >= NAMES;
+    if (calls_reduces(given) || (described && given->op != OPS))
+        return Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op));
+    return described ? Py_NewRef(Py_None) : PyLong_FromLong(given->key.option);
 }
 
 /* Ask Python for the plan of a call that the slow path has prepared. */
@@ -44,9 +51,7 @@ static Plan *calls_learn(Calls *calls, const Given *given)
     for (int i = 0; numbers != NULL && i < given->key.count; i++)
         PyTuple_SET_ITEM(numbers, i, PyLong_FromSsize_t(given->key.numbers[i]));
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
-    bool reduces = calls_reduces(given);
-    PyObject *option = reduces ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
-    PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", calls_names[given->key.name], array, option, numbers);
+    PyObject *kind = PyObject_CallFunction(calls->learn, "OONN", given_name(given->key.name), array, calls_option(calls, given), numbers);
     Doing learnt;
     if (kind != NULL && kind != Py_None && plans_read(&learnt, kind)) {
         learnt.way = calls_knows(calls, given, &learnt) ? learnt.way : NEVER;
@@ -196,10 +201,10 @@ static Ending calls_follow(Calls *calls, const Doing *doing, const Given *given,
         return BROKEN;
     works.bases[works.count] = swaps_whole(calls->scratch);
     int64_t waited_ns = 0;
-    Ending ending = program_run(program, calls->relay, call, &works, &waited_ns);
+    Ending ending = program_run(program, calls->relay, calls->board, call, &works, &waited_ns);
     if (calls->relay != NULL)
         relay_note_waits(calls->relay, waited_ns);
-    else
+    else if (calls->wire != NULL)
         calls->wire->waited_ns += waited_ns;
     return ending;
 }
@@ -243,7 +248,7 @@ static void calls_begin(void *what)
     PyArrayObject *array = beginning->given->array;
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
     npy_intp nbytes = array == NULL ? 0 : PyArray_NBYTES(array);
-    trail_begin(beginning->calls->trail, calls_names[beginning->given->key.name], dtype, nbytes, beginning->skipped);
+    trail_begin(beginning->calls->trail, given_name(beginning->given->key.name), dtype, nbytes, beginning->skipped);
 }
 
 bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
@@ -264,8 +269,10 @@ bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t se
     } else if (calls->relay != NULL)
         ending = calls_relay(calls, doing, given, &call, about);
     else if (board_enter(calls->board)) {
-        ending = plans_go(doing, &call, given);
+        ending = doing->way == PROGRAM ? collectives_meet(&call) : plans_go(doing, &call, given);
         board_leave(calls->board);
+        if (ending == DONE && doing->way == PROGRAM)
+            ending = calls_follow(calls, doing, given, &call);
     }
     collectives_begin(&call);
     *again = ending == DONE ? NULL : calls_explain(calls, hook, doing->kind, sequence, ending, call.deadline);

@@ -27,8 +27,6 @@ typedef struct {
     uint64_t forgotten; /* how often they had been then */
 } Found;
 
-/* The names of the calls, in the order of `Name`. */
-extern PyObject *calls_names[NAMES];
 extern const Load calls_nothing;
 
 /* Let a hook raise what all ranks raise, until the call's deadline; or return until when the call is made again, as the ranks'

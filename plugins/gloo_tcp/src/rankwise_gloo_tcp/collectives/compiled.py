@@ -19,6 +19,7 @@ from rankwise.backends import (
     Ends,
     Fingerprint,
     OrdersDifferError,
+    Prepared,
     ReduceOp,
     Shortcuts,
     Timeout,
@@ -30,8 +31,9 @@ from rankwise.backends import (
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.call import Barrier
+from rankwise_gloo_tcp.board.call import Barrier, MessageCall
 from rankwise_gloo_tcp.board.compiled import WAYS as WAY_NUMBERS
+from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.moving import Combine, Move, ToAll
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
@@ -40,7 +42,7 @@ from rankwise_gloo_tcp.collectives.copying import cut
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_native import Calls, Messages, Trail
+from rankwise_native import Calls, Messages, Program, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -82,7 +84,14 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "barrier": (),
 }
 #: The calls whose public functions are compiled too.
-_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single", "all_reduce_coalesced")
+_PUBLIC = (
+    *ARGUMENTS,
+    "described",
+    "all_gather_single",
+    "reduce_scatter_single",
+    "all_to_all_single",
+    "all_reduce_coalesced",
+)
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
@@ -109,6 +118,17 @@ class CompiledHost(OneHost):
                     hooks = CallHooks(self.comm, self.board)
                     self._made = Calls(self.board, self.comm.order.turn, COMPILED_OPS, hooks), hooks
         return self._made
+
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does calls of this kind at the board; of one that is described, if C takes all its steps."""
+        return super().prepare(call) if call.describe is None else self._noted(call)
+
+    def _noted(self, call: Call) -> Prepared | None:
+        from rankwise_gloo_tcp.collectives.compiled_means import Wires, noted  # which few groups on one host need
+
+        calls, hooks = self._first_call()
+        program = noted(call, self, self.comm, calls, Wires(self.comm, hooks))
+        return None if program is None else _InSteps(self, call, program)
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""
@@ -155,6 +175,8 @@ def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
     """Return what C is given of a call: its name and its arguments."""
     if call.together:
         return "together", (call.array, call.reduce_op, *call.together)
+    if call.op not in ARGUMENTS:
+        return "described", (call.op, call.array, call.reduce_op, call.root, call.ins, call.outs)
     order = () if call.reordered is None else (call.reordered.mark,)
     return call.op, (*map(partial(getattr, call), ARGUMENTS[call.op]), *order)
 
@@ -164,6 +186,8 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     name, args = given
     if name == "together":
         return Call("all_reduce", args[0], args[1], together=args[2:])
+    if name == "described":
+        return Call(*args)
     op = name.removesuffix("_single")
     fields: dict[str, Any] = dict(zip(ARGUMENTS[op], args, strict=False))
     if len(args) > len(fields):  # the mark of its memory order
@@ -189,6 +213,8 @@ class CompiledKind:
     way: int
     fetch_count: int
     fingerprint: Fingerprint
+    #: Its steps, where these are noted.
+    program: Program | None = None
 
 
 class _Compiled(AtBoard, CompiledKind):
@@ -209,9 +235,33 @@ class _Compiled(AtBoard, CompiledKind):
         waited_ns = self._board.waited_ns
         name, args = given
         if not self._run(name, args, sequence, deadline):
-            super().run(super().bind(call_of(given, self._comm)), sequence, deadline)
+            self.run_in_python(call_of(given, self._comm), sequence, deadline)
         elif self._board.waited_ns != waited_ns:
             self._comm.on_wait(self._board.waited_ns - waited_ns)
+
+    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Do what C has left."""
+        super().run(super().bind(call), sequence, deadline)
+
+
+class _InSteps(_Compiled):
+    """One kind of call whose steps C has noted, once the calls have been compared at the board."""
+
+    def __init__(self, strategy: CompiledHost, call: Call, program: Program) -> None:
+        super().__init__(strategy, Kind(MessageCall(call.fingerprint, _left_to_steps), _nothing_given))
+        self.way, self.program = WIRE_WAYS["PROGRAM"], program
+
+    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Do what C has left, step by step."""
+        self._strategy.compare_and_run(call, self._strategy.own(call), sequence, deadline)
+
+
+def _left_to_steps(deadline: Deadline, counts: object) -> None:
+    """Move nothing: the steps do."""
+
+
+def _nothing_given(call: Call) -> None:
+    """Give nothing."""
 
 
 class KindHooks:
@@ -233,7 +283,8 @@ class KindHooks:
 
     def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
         """Return the kind of a call if the slow path has prepared it, and so has checked it; else None."""
-        found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
+        kind = kind_of if name in ARGUMENTS else kind_of_described
+        found: Any = self._comm.kinds.get(kind(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
 
     def unreadable(self) -> DistError:
@@ -411,3 +462,18 @@ def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...
         return name, -1, array.dtype, numbers[rank], (), numbers
     size = len(numbers) // 2
     return name, -1, array.dtype, numbers[rank], numbers[:size], numbers[size:]
+
+
+def kind_of_described(name: str, array: Array, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
+    """Return the same of a call that is described, whose option is the reduce op or None.
+
+    Its numbers are root, how many arrays go and how many come, and their sizes behind that of the array; where none go
+    or come, the array's shape.
+    """
+    root, gives, takes, *rest = numbers
+    reduces = None if option is None else option.name
+    if not (gives or takes):
+        both = reduces is not None and root >= 0
+        return name, (reduces, root) if both else root if reduces is None else reduces, array.dtype, tuple(rest)
+    sizes = tuple(rest[1 : 1 + gives]), tuple(rest[1 + gives :])
+    return name, root if reduces is None else reduces, array.dtype, rest[0], *sizes

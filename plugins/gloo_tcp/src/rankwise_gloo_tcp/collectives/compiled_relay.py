@@ -54,7 +54,7 @@ class CompiledSeveralHosts(SeveralHosts):
         """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
         relayed = super().prepare(call)
         may_follow = relayed is None or call.op in EACH_ITS_OWN
-        program = noted(call, self, self.calls, self._wires) if may_follow else None
+        program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
         if relayed is not None:
             return InC(self, call, WIRE_WAYS["RELAY"], relayed, program)
         if program is None:

@@ -49,7 +49,7 @@ class CompiledBetweenHosts(BetweenHosts):
         small, way = super().prepare(call), self._way(call)
         if way is not None:
             return InC(self, call, WIRE_WAYS[way], small)
-        program = None if small is not None else noted(call, self, self.calls, self._wires)
+        program = None if small is not None else noted(call, self, None, self.calls, self._wires)
         return small if program is None else InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
 
     def means(self, deadline: Deadline) -> Means:

@@ -11,6 +11,7 @@ from rankwise.backends import Call, Caller, Communicator, Deadline, Prepared, Sh
 from rankwise.errors import DistError
 
 if TYPE_CHECKING:
+    from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["Strategy"]
@@ -40,11 +41,33 @@ class Strategy:
     def algorithm(self, call: Call) -> Any:
         """Return what `compare_and_run` runs."""
         if call.array is None or type(call.array) is np.ndarray:
-            own = self.OWN.get(call.op)
-            return (own and own(self, call)) or call.derived(self.comm)
+            return self.own(call) or call.derived(self.comm)
         if is_sparse(call.array):
             return call.derived(self.comm)
         return call.staged(self.comm)
+
+    def own(self, call: Call) -> Any:
+        """Return the algorithm of this strategy's own for a call of NumPy's arrays; None where it is derived."""
+        own = self.OWN.get(call.op)
+        if own is not None:
+            return own(self, call)
+        return None if call.describe is None else self._described(call)
+
+    def _described(self, call: Call) -> Any:
+        """Return what takes the steps of a collective that is described, where it pays that all ranks do so."""
+        from rankwise_gloo_tcp.collectives.lowering import lowered, pays
+        from rankwise_gloo_tcp.collectives.means import Long
+
+        return Long(self.hosts, self.means, lowered, (call,)) if pays(self.comm, call) else None
+
+    @property
+    def hosts(self) -> Hosts:
+        """Where the ranks are."""
+        raise NotImplementedError
+
+    def means(self, deadline: Deadline) -> Means:
+        """Return what moves large data, until a deadline."""
+        raise NotImplementedError
 
     def own_collectives(self) -> Collection[str]:
         """Return those that are not derived: at a barrier the comparison is all there is."""

@@ -82,6 +82,7 @@ def create(context: Context) -> GlooCommunicator:
             engine.listen(sock, near)
         listeners.clear()  # they are the engine's now
         comm.start(engine)
+        comm.all_compiled = all(card.compiled for card in all_cards)
         if count > 1:
             from rankwise_gloo_tcp.collectives.spread import Spread
 
