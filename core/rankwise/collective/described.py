@@ -1,7 +1,7 @@
 """Collectives that are described: in steps on arrays, which a backend may take by whatever means it has.
 
 A description asks some `Steps` for each thing that it does to an array. Those of the core move messages; a backend may
-note the steps once for each kind of call, and take them all at once from then on.
+note the steps once for each kind of call, and take all of them in one call from then on.
 """
 
 from __future__ import annotations
