@@ -120,15 +120,16 @@ class CompiledHost(OneHost):
         return self._made
 
     def prepare(self, call: Call) -> Prepared | None:
-        """Return what does calls of this kind at the board; of one that is described, if C takes all its steps."""
+        """Return what does calls of this kind at the board; of one that is described, what takes its steps."""
         return super().prepare(call) if call.describe is None else self._noted(call)
 
     def _noted(self, call: Call) -> Prepared | None:
+        if self.own(call) is None:
+            return None  # it goes by messages
         from rankwise_gloo_tcp.collectives.compiled_means import Wires, noted  # which few groups on one host need
 
         calls, hooks = self._first_call()
-        program = noted(call, self, self.comm, calls, Wires(self.comm, hooks))
-        return None if program is None else _InSteps(self, call, program)
+        return _InSteps(self, call, noted(call, self, self.comm, calls, Wires(self.comm, hooks)))
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""
@@ -245,11 +246,11 @@ class _Compiled(AtBoard, CompiledKind):
 
 
 class _InSteps(_Compiled):
-    """One kind of call whose steps C has noted, once the calls have been compared at the board."""
+    """One kind of call whose steps C has noted, if it takes them; before, the calls are compared at the board."""
 
-    def __init__(self, strategy: CompiledHost, call: Call, program: Program) -> None:
+    def __init__(self, strategy: CompiledHost, call: Call, program: Program | None) -> None:
         super().__init__(strategy, Kind(MessageCall(call.fingerprint, _left_to_steps), _nothing_given))
-        self.way, self.program = WIRE_WAYS["PROGRAM"], program
+        self.way, self.program = 0 if program is None else WIRE_WAYS["PROGRAM"], program
 
     def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
         """Do what C has left, step by step."""
