@@ -37,7 +37,7 @@ def scan_chain(rank: int, size: int) -> Rounds:
             "core/rankwise/collective/described.py",
             '''
 
-def scan(by: Steps, call: Call) -> None:
+def scan(by: Steps, call: Any) -> None:
     """Reduce the arrays of this rank and all before it into its array."""
     from rankwise.collective.algorithms.table import algorithm
 

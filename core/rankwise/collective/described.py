@@ -7,16 +7,13 @@ note the steps once for each kind of call, and take all of them in one call from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.algorithms.in_step import Algorithm
 from rankwise.collective.executor import Executor, PointToPoint
-
-if TYPE_CHECKING:
-    from rankwise.collective.call import Call
 
 __all__ = ["Describe", "Described", "Steps"]
 
@@ -63,8 +60,8 @@ class Steps(Protocol):
         """Write the reduced accumulator of all ranks into an array, in its shape and dtype."""
 
 
-#: Says what is done for a call.
-Describe: TypeAlias = "Callable[[Steps, Call], None]"
+#: Says what is done for a `Call`, whose module may know this one.
+Describe: TypeAlias = "Callable[[Steps, Any], None]"
 
 
 class Described:
@@ -77,7 +74,7 @@ class Described:
     def __init__(self, describe: Describe) -> None:
         self.describe = describe
 
-    def __call__(self, comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+    def __call__(self, comm: PointToPoint, call: Any, deadline: Deadline, counts: Sequence[int]) -> None:
         """Carry it out over messages."""
         self.describe(_OverMessages(comm, deadline), call)
 

@@ -97,12 +97,24 @@ _making = threading.Lock()
 
 
 class CompiledHost(OneHost):
-    """The strategy of a group whose ranks share a compiled board."""
+    """The strategy of a group whose ranks share a compiled board.
 
-    __slots__ = ("_made",)
+    Args:
+        comm: The group.
+        board: The board.
+        note: Returns the steps of a call that is described, for these calls in C; None if that does not take them.
+    """
 
-    def __init__(self, comm: GlooCommunicator, board: Board) -> None:
+    __slots__ = ("_made", "_note")
+
+    def __init__(
+        self,
+        comm: GlooCommunicator,
+        board: Board,
+        note: Callable[[Call, CompiledHost, Calls, CallHooks], Program | None],
+    ) -> None:
         super().__init__(comm, board)
+        self._note = note
         self._made: tuple[Calls, CallHooks] | None = None
 
     @property
@@ -126,10 +138,7 @@ class CompiledHost(OneHost):
     def _noted(self, call: Call) -> Prepared | None:
         if self.own(call) is None:
             return None  # it goes by messages
-        from rankwise_gloo_tcp.collectives.compiled_means import Wires, noted  # which few groups on one host need
-
-        calls, hooks = self._first_call()
-        return _InSteps(self, call, noted(call, self, self.comm, calls, Wires(self.comm, hooks)))
+        return _InSteps(self, call, self._note(call, self, *self._first_call()))
 
     def at_board(self, kind: Kind, op: str) -> AtBoard:
         """Return what does a kind of call, in C as far as that takes it."""

@@ -11,7 +11,6 @@ from rankwise.backends import Call, Caller, Communicator, Deadline, Prepared, Sh
 from rankwise.errors import DistError
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["Strategy"]
@@ -23,7 +22,7 @@ class Strategy:
     Arrays that are not NumPy's go by way of the host or in parts, whatever leads from rank to rank.
     """
 
-    __slots__ = ("comm", "rank", "size")
+    __slots__ = ("comm", "lower", "rank", "size")
 
     #: What chooses the algorithm of an operation, as a function of the strategy and the call, or returns None; what is
     #: not here is derived.
@@ -33,6 +32,9 @@ class Strategy:
 
     def __init__(self, comm: GlooCommunicator) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        #: Returns what takes the steps of a collective that is described, as a function of the strategy and the
+        #: call; None where it goes by messages.
+        self.lower: Callable[[Any, Call], Any] | None = None
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does all calls of a kind, of NumPy's arrays, where much of them is the same each time."""
@@ -51,23 +53,7 @@ class Strategy:
         own = self.OWN.get(call.op)
         if own is not None:
             return own(self, call)
-        return None if call.describe is None else self._described(call)
-
-    def _described(self, call: Call) -> Any:
-        """Return what takes the steps of a collective that is described, where it pays that all ranks do so."""
-        from rankwise_gloo_tcp.collectives.lowering import lowered, pays
-        from rankwise_gloo_tcp.collectives.means import Long
-
-        return Long(self.hosts, self.means, lowered, (call,)) if pays(self.comm, call) else None
-
-    @property
-    def hosts(self) -> Hosts:
-        """Where the ranks are."""
-        raise NotImplementedError
-
-    def means(self, deadline: Deadline) -> Means:
-        """Return what moves large data, until a deadline."""
-        raise NotImplementedError
+        return None if call.describe is None or self.lower is None else self.lower(self, call)
 
     def own_collectives(self) -> Collection[str]:
         """Return those that are not derived: at a barrier the comparison is all there is."""
