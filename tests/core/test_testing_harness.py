@@ -266,6 +266,7 @@ def test_pools_of_one_environment_may_share_what_their_ranks_are_forked_from_one
         second = parent()
         third = parent(ANOTHER="value")
         assert len({first, second, third}) == 3
+        assert run_ranks(parent_and_modules, 1, env={"ANOTHER": "value"}, fork=False)[0][0] == os.getpid()
         assert not alive(second)
     assert not alive(third)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import rankwise as dist
-from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, Op, ReduceOp
 from rankwise.calls import check
-from rankwise.calls.calling import finish, terms
+from rankwise.calls.calling import finish, issued, terms
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 from rankwise.collective.call import OPERATIONS, Call, Operation, same_shape
-from rankwise.collective.executor import Executor, PointToPoint
+from rankwise.collective.described import Described, Steps
 from rankwise.groups.world import resolve
 
 
@@ -52,17 +50,25 @@ def chain(rank: int, size: int) -> Rounds:
         yield (Send(rank + 1, range(1)),)
 
 
-def derive_scan(comm: PointToPoint, call: Call, deadline: Deadline, counts: Sequence[int]) -> None:
+def scan_in_steps(by: Steps, call: Call) -> None:
     assert call.reduce_op is not None
-    total = call.reduce_op.accumulator(call.array)
-    Executor(comm, [total], [total], deadline, call.reduce_op).run(chain(comm.rank, comm.size))
-    call.reduce_op.finish(total, call.array, comm.size)
+    total = by.accumulator(call.reduce_op, call.array)
+    by.rounds(chain, [total], [total], call.reduce_op)
+    by.finish(call.reduce_op, total, call.array)
 
 
-def scan(tensor: Any, op: ReduceOp = ReduceOp.SUM, async_op: bool = False, timeout: float | None = None) -> Any:
+def scan(
+    tensor: Any, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False, timeout: float | None = None
+) -> Any:
     """The public function."""
-    pg = resolve(None, "scan")
+    pg = resolve(group, "scan")
     assert pg is not None
+    plain = "scan", tensor, op, -1, None, None
+    if async_op:
+        if (work := issued(pg, "described", tensor, timeout, *plain)) is not None:
+            return work
+    elif pg.shortcuts.described(*plain, timeout):
+        return None
     array = check.output_array(pg, "scan", "tensor", tensor)
     lane = pg.lane(array, "scan", check.reduce_op(pg, "scan", op, array))
     work = lane.run(Call("scan", array, op), *terms(pg, array, "scan", async_op, timeout))
@@ -71,7 +77,7 @@ def scan(tensor: Any, op: ReduceOp = ReduceOp.SUM, async_op: bool = False, timeo
 
 def add_scan() -> None:
     """One line of the table."""
-    OPERATIONS["scan"] = Operation(same_shape, derive_scan, reduces=True)
+    OPERATIONS["scan"] = Operation(same_shape, Described(scan_in_steps), reduces=True)
 
 
 def scanned(backend: str = "") -> list[Any]:

@@ -63,7 +63,9 @@ def test_a_new_collective_is_one_line_of_the_table(run: Callable[[Callable[..., 
 
 
 def test_so_it_is_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OPERATIONS, "scan", Operation(programs.same_shape, programs.derive_scan, reduces=True))
+    monkeypatch.setitem(
+        OPERATIONS, "scan", Operation(programs.same_shape, programs.Described(programs.scan_in_steps), reduces=True)
+    )
     table = Capabilities(
         "local", {"cpu": Device({**native("send", "recv"), **derived(*COLLECTIVES)}, derived("async", "timeout"))}
     )

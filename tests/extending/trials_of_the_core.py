@@ -34,22 +34,29 @@ def scan_chain(rank: int, size: int) -> Rounds:
             '"barrier": (AlgorithmChoice("dissemination"),),',
         ),
         Edit(
-            "core/rankwise/collective/derived.py",
+            "core/rankwise/collective/described.py",
             '''
 
-def scan(comm: PointToPoint, array: Array, op: ReduceOp, deadline: Deadline) -> None:
+def scan(by: Steps, call: Any) -> None:
     """Reduce the arrays of this rank and all before it into its array."""
-    total = op.accumulator(array)
-    blocks = _cut(total, comm.size)
-    rounds = algorithm("scan", array.nbytes, comm.size)(comm.rank, comm.size)
-    Executor(comm, blocks, blocks, deadline, op).run(rounds)
-    op.finish(total, array, comm.size)
+    from rankwise.collective.algorithms.table import algorithm
+
+    assert call.reduce_op is not None
+    total = by.accumulator(call.reduce_op, call.array)
+    blocks = [total[total.size * i // by.size : total.size * (i + 1) // by.size] for i in range(by.size)]
+    by.rounds(algorithm("scan", call.array.nbytes, by.size), blocks, blocks, call.reduce_op)
+    by.finish(call.reduce_op, total, call.array)
 ''',
             END,
         ),
         Edit(
             "core/rankwise/collective/call.py",
-            '    "scan": Operation(same_shape, _derive("scan", "array", "reduce_op"), reduces=True),\n',
+            "\nfrom rankwise.collective.described import Described, scan",
+            "from rankwise.basics.reduce_op import ReduceOp",
+        ),
+        Edit(
+            "core/rankwise/collective/call.py",
+            '    "scan": Operation(same_shape, Described(scan), reduces=True),\n',
             "OPERATIONS: dict[str, Operation] = {\n",
         ),
         Edit(
@@ -67,6 +74,12 @@ def scan(
     pg = None
     try:
         if (pg := resolve(group, "scan")) is None:
+            return None
+        plain = "scan", tensor, op, -1, None, None
+        if async_op:
+            if (work := issued(pg, "described", tensor, timeout, *plain)) is not None:
+                return work
+        elif pg.shortcuts.described(*plain, timeout):
             return None
         array, remark = check.output_array(pg, "scan", "tensor", tensor), ""
         lane = pg.lane(array, "scan", check.reduce_op(pg, "scan", op, array))

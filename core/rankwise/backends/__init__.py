@@ -72,9 +72,10 @@ if TYPE_CHECKING:
     from rankwise.basics.tracebacks import anew
     from rankwise.basics.work_future import WorkFuture
     from rankwise.codec import decode, encode
+    from rankwise.collective.algorithms.in_step import Beat, in_step
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
     from rankwise.collective.comparing import agree, mismatch
-    from rankwise.collective.executor import PointToPoint
+    from rankwise.collective.executor import PointToPoint, joined
     from rankwise.collective.issue_order import IssueOrder
     from rankwise.store import PrefixStore, Store
     from rankwise.store.patience import exchange, patiently
@@ -101,8 +102,9 @@ _LATER = {
     "rankwise.basics.work_future": ["WorkFuture"],
     "rankwise.codec": ["decode", "encode"],
     "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
+    "rankwise.collective.algorithms.in_step": ["Beat", "in_step"],
     "rankwise.collective.comparing": ["agree", "mismatch"],
-    "rankwise.collective.executor": ["PointToPoint"],
+    "rankwise.collective.executor": ["PointToPoint", "joined"],
     "rankwise.collective.issue_order": ["IssueOrder"],
     "rankwise.store": ["PrefixStore", "Store"],
     "rankwise.store.patience": ["exchange", "patiently"],
@@ -231,10 +233,13 @@ __all__ = [
     "Explanation",
     "Stage",
     "Status",
+    "Beat",
     "PointToPoint",
     "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
+    "in_step",
+    "joined",
     # objects as bytes
     "decode",
     "encode",

@@ -274,6 +274,8 @@ class Shortcuts:
         all_to_all: Takes the lists of output and input arrays.
         all_gather_single, all_to_all_single: Take output and input array, in equal parts.
         barrier: Takes nothing.
+        described: Takes the name of a collective that is described in steps, array, reduce op or None, the root's group
+            rank or -1, and the lists of input and of output arrays, each of which may be None.
         send: Takes array, global rank and tag.
         recv: Takes array, global rank and tag; returns the sender's global rank, or None for nothing.
         all_reduce_coalesced: Takes a list of arrays and the reduce op.
@@ -300,6 +302,7 @@ class Shortcuts:
     all_to_all: Callable[[Any, Any, Timeout | None], bool] = _nothing
     all_to_all_single: Callable[[Any, Any, Timeout | None], bool] = _nothing
     barrier: Callable[[Timeout | None], bool] = _nothing
+    described: Callable[[str, Any, Any, int, Any, Any, Timeout | None], bool] = _nothing
     all_reduce_coalesced: Callable[[Any, Any, Timeout | None], bool] = _nothing
     send: Callable[[Any, Any, Any], bool] = _nothing
     recv: Callable[[Any, Any, Any], int | None] = lambda *args: None

@@ -51,7 +51,7 @@ def issued(group: ProcessGroup, name: str, result: Any, timeout: Timeout | None,
     if known is None:
         return None
     comm, prepared, given, array = known
-    op, trail = name.removesuffix("_single"), group.trail
+    op, trail = args[0] if name == "described" else name.removesuffix("_single"), group.trail
     deadline = Deadline(group.timeout_s if timeout is None else seconds(timeout))
     trail.begin(op, array)
     work = comm.line_up(op, prepared, given, deadline)

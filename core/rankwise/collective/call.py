@@ -22,6 +22,7 @@ from rankwise.collective.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from rankwise.basics.memory_order import Reordered
+    from rankwise.collective.described import Describe
 
 __all__ = ["OPERATIONS", "Algorithm", "Call", "Operation", "Prepared"]
 
@@ -89,6 +90,11 @@ class Call:
             return self.op, (option, self.root) if both else option, array.dtype, array.shape + marks
         return self.op, option, array.dtype, array.size, _sizes(self.ins), _sizes(self.outs)
 
+    @property
+    def describe(self) -> Describe | None:
+        """What says in which steps the collective is derived; None where that is not described."""
+        return getattr(OPERATIONS[self.op].derive, "describe", None)
+
     def derived(self, comm: PointToPoint) -> Algorithm:
         """Return how the core does it, over messages alone; by way of the host where a device does not compute."""
         if is_sparse(self.array):
@@ -143,7 +149,7 @@ class Operation(NamedTuple):
 
     Attributes:
         told: What must fit together, of one rank's call.
-        derive: Runs it over the communicator's messages.
+        derive: Runs it over the communicator's messages; if it is a `Described`, backends may take its steps otherwise.
         reduces: It takes a reduce op.
         rooted: It takes a root.
     """

@@ -16,7 +16,7 @@ from rankwise.basics.work import Work
 from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["Executor", "PointToPoint"]
+__all__ = ["Executor", "PointToPoint", "joined"]
 
 
 class PointToPoint(Protocol):
@@ -66,7 +66,7 @@ class Executor:
     def _begin_receive(self, step: Recv) -> tuple[Recv, Array | None, Work | None]:
         """Receive straight into place if that is possible, else into scratch, which is returned."""
         blocks = [self.target[b] for b in step.blocks]
-        whole = None if step.combine else _joined(blocks)
+        whole = None if step.combine else joined(blocks)
         if whole is not None and getattr(whole.flags, "writeable", True):
             return step, None, self._receive(whole, step.source)
         scratch = _EMPTY
@@ -83,7 +83,7 @@ class Executor:
 
     def _begin_send(self, step: Send) -> Work | None:
         blocks = [self.source[b] for b in step.blocks]
-        whole = _joined(blocks) if blocks else _EMPTY
+        whole = joined(blocks) if blocks else _EMPTY
         if whole is None:
             whole = np.concatenate([raw(block) for block in blocks]).view(blocks[0].dtype)
         if whole.size == 0 and self.source:
@@ -134,7 +134,7 @@ def _named(comm: PointToPoint, peer: int) -> int:
     return name
 
 
-def _joined(blocks: Sequence[Array]) -> Array | None:
+def joined(blocks: Sequence[Array]) -> Array | None:
     """Return one array over the memory of blocks that follow each other in it, or None if they do not."""
     filled = [block for block in blocks if block.size]
     if len(filled) <= 1:

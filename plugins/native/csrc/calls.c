@@ -5,8 +5,6 @@
 #include "wording.h"
 #include <string.h>
 
-PyObject *calls_names[NAMES];
-
 /* ------------------------------------------------------------------ the turn */
 
 /* Take the group's turn if the call is plain and nobody is before it. A recorder may end before a call that is bound. */
@@ -29,7 +27,7 @@ static bool calls_knows(const Calls *calls, const Given *given, const Doing *doi
         return doing->way == RELAY || doing->way == PROGRAM;
     if (calls->wire != NULL)
         return doing->way >= SWAP && doing->way != RELAY;
-    return plans_has_room(doing, calls->board, given);
+    return doing->way == PROGRAM || plans_has_room(doing, calls->board, given);
 }
 
 static bool calls_reduces(const Given *given)
@@ -37,9 +35,13 @@ static bool calls_reduces(const Given *given)
     return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
 }
 
+/* The reduce op or the root of a call; of one that is described, whose root is among its numbers, the former or None. */
 static PyObject *calls_option_of(const Calls *calls, const Given *given)
 {
-    return calls_reduces(given) ? Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op)) : PyLong_FromLong(given->key.option);
+    bool described = given->key.name >= NAMES;
+    if (calls_reduces(given) || (described && given->op != OPS))
+        return Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op));
+    return described ? Py_NewRef(Py_None) : PyLong_FromLong(given->key.option);
 }
 
 /* Ask Python about a kind of call, by its name, array, reduce op or root, and numbers. */
@@ -49,7 +51,7 @@ static PyObject *calls_ask(const Calls *calls, PyObject *hook, const Given *give
     for (int i = 0; numbers != NULL && i < given->key.count; i++)
         PyTuple_SET_ITEM(numbers, i, PyLong_FromSsize_t(given->key.numbers[i]));
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
-    return PyObject_CallFunction(hook, "OONN", calls_names[given->key.name], array, calls_option_of(calls, given), numbers);
+    return PyObject_CallFunction(hook, "OONN", given_name(given->key.name), array, calls_option_of(calls, given), numbers);
 }
 
 PyObject *calls_kind_of(Calls *calls, const Given *given, const Doing *doing)
@@ -71,7 +73,7 @@ static bool calls_is_plain(const Given *given)
     case ALL_REDUCE:
     case BROADCAST: return given->key.count == PyArray_NDIM(given->array);
     case REDUCE: return given->key.count == 1 + PyArray_NDIM(given->array);
-    default: return true;
+    default: return given->key.name < NAMES;
     }
 }
 
@@ -80,8 +82,8 @@ static bool calls_choose(const Calls *calls, const Given *given, Doing *doing)
 {
     if (calls->board == NULL || calls->trail == NULL || !calls_is_plain(given))
         return false;
-    PyObject *text = wording_of(given, PyUnicode_AsUTF8(calls_names[given->key.name]));
-    PyObject *digest = text == NULL ? NULL : PyObject_CallFunction(calls->allow, "OONN", calls_names[given->key.name], given->array, calls_option_of(calls, given), text);
+    PyObject *text = wording_of(given, PyUnicode_AsUTF8(given_name(given->key.name)));
+    PyObject *digest = text == NULL ? NULL : PyObject_CallFunction(calls->allow, "OONN", given_name(given->key.name), given->array, calls_option_of(calls, given), text);
     bool allowed = digest != NULL && digest != Py_None;
     if (allowed)
         plans_make(doing, calls->board, given, PyLong_AsUnsignedLongLong(digest));
@@ -247,10 +249,10 @@ static Ending calls_follow(Calls *calls, const Doing *doing, const Given *given,
         return BROKEN;
     works.bases[works.count] = swaps_whole(calls->scratch);
     int64_t waited_ns = 0;
-    Ending ending = program_run(program, calls->relay, call, &works, &waited_ns);
+    Ending ending = program_run(program, calls->relay, calls->board, call, &works, &waited_ns);
     if (calls->relay != NULL)
         relay_note_waits(calls->relay, waited_ns);
-    else
+    else if (calls->wire != NULL)
         calls->wire->waited_ns += waited_ns;
     return ending;
 }
@@ -294,7 +296,7 @@ static void calls_begin(void *what)
     PyArrayObject *array = beginning->given->array;
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
     npy_intp nbytes = array == NULL ? 0 : PyArray_NBYTES(array);
-    trail_begin(beginning->calls->trail, calls_names[beginning->given->key.name], dtype, nbytes, beginning->skipped);
+    trail_begin(beginning->calls->trail, given_name(beginning->given->key.name), dtype, nbytes, beginning->skipped);
 }
 
 bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
@@ -315,8 +317,10 @@ bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t se
     } else if (calls->relay != NULL)
         ending = calls_relay(calls, doing, given, &call, about);
     else if (board_enter(calls->board)) {
-        ending = plans_go(doing, &call, given);
+        ending = doing->way == PROGRAM ? collectives_meet(&call) : plans_go(doing, &call, given);
         board_leave(calls->board);
+        if (ending == DONE && doing->way == PROGRAM)
+            ending = calls_follow(calls, doing, given, &call);
     }
     collectives_begin(&call);
     *again = ending == DONE ? NULL : calls_explain(calls, hook, given, doing, sequence, ending, call.deadline);

@@ -27,8 +27,6 @@ typedef struct {
     uint64_t forgotten; /* how often they had been then */
 } Found;
 
-/* The names of the calls, in the order of `Name`. */
-extern PyObject *calls_names[NAMES];
 extern const Load calls_nothing;
 
 /* The kind of what was given, for Python, as a new reference, which is kept; NULL with an exception set. */

@@ -59,6 +59,7 @@ static const struct {
     {"scatter", 3, given_take_scatter},
     {"barrier", 0, given_take_barrier},
     {"together", 4, given_take_together},
+    {"described", 6, given_take_described},
 };
 
 #define WHOLE(name, count)                                                                          \
@@ -79,6 +80,7 @@ WHOLE(gather, 3)
 WHOLE(scatter, 3)
 WHOLE(barrier, 0)
 WHOLE(coalesced, 2)
+WHOLE(described, 6)
 
 /* Take the mark of a memory order, which makes a call on one array one of another kind. */
 static bool calls_take_order(PyObject *object, Given *given)
@@ -192,13 +194,14 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     return records;
 }
 
-/* program(arrays, scratch, steps): a long call of several hosts, see program.h; None if it is left to Python. */
+/* program(arrays, scratch, steps): a call in steps, see program.h; None if it is left to Python. */
 static PyObject *calls_make_program(Calls *calls, PyObject *args)
 {
     PyObject *arrays, *scratch, *steps;
     if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &arrays, &PyTuple_Type, &scratch, &PyList_Type, &steps))
         return NULL;
-    return calls->board != NULL ? Py_NewRef(Py_None) : program_new(calls->relay, calls->members.ops, arrays, scratch, steps);
+    const Board *board = calls->relay == NULL ? calls->board : calls->relay->board;
+    return program_new(board, calls->members.ops, arrays, scratch, steps);
 }
 
 /* bind(name, args, timeout, plain, raised): what makes this call again and again; `plain` itself if only that can. */
@@ -336,12 +339,13 @@ static PyMethodDef methods[] = {
     FAST(gather),
     FAST(scatter),
     FAST(barrier),
+    FAST(described),
     {"all_reduce_coalesced", (PyCFunction)(void (*)(void))calls_coalesced, METH_FASTCALL, NULL},
     {"known", (PyCFunction)calls_known, METH_VARARGS, "Return what carries out a public call, or None."},
     {"bind", (PyCFunction)calls_bind, METH_VARARGS, "Return what makes a public call again and again."},
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},
     {"compare", (PyCFunction)calls_compare, METH_VARARGS, "Compare the calls of ranks on several hosts."},
-    {"program", (PyCFunction)calls_make_program, METH_VARARGS, "Take the steps of a long call of several hosts."},
+    {"program", (PyCFunction)calls_make_program, METH_VARARGS, "Take the steps of a call."},
     {"serve", (PyCFunction)calls_serve, METH_VARARGS, "Serve the public calls of a group."},
     {"forget", (PyCFunction)calls_forget, METH_NOARGS, "Forget all kinds of calls."},
     {0},
@@ -365,7 +369,7 @@ int calls_add_types(PyObject *module)
     if (PyDateTimeAPI == NULL)
         return -1;
     for (int i = 0; i < NAMES; i++)
-        if ((calls_names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
+        if ((given_names[i] = PyUnicode_InternFromString(texts[i])) == NULL)
             return -1;
     return PyType_Ready(&BoundType) < 0 ? -1 : PyModule_AddType(module, &CallsType);
 }

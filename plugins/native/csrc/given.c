@@ -139,6 +139,31 @@ static bool given_op_of(const Members *members, PyObject *object, Op *op)
     return false;
 }
 
+/* ------------------------------------------------------------------ names */
+
+PyObject *given_names[NAMES];
+/* Of operations that are described in steps; a program has few. */
+enum { MOST_DESCRIBED = 64 };
+static PyObject *given_described[MOST_DESCRIBED];
+static int given_described_count;
+
+PyObject *given_name(int name)
+{
+    return name < NAMES ? given_names[name] : given_described[name - NAMES];
+}
+
+/* The number of an operation that is described; -1 if it is left to Python. */
+static int given_number_of(PyObject *name)
+{
+    for (int i = 0; i < given_described_count; i++)
+        if (given_described[i] == name || (PyUnicode_CheckExact(name) && PyUnicode_Compare(given_described[i], name) == 0))
+            return NAMES + i;
+    if (!PyUnicode_CheckExact(name) || given_described_count == MOST_DESCRIBED)
+        return -1;
+    given_described[given_described_count] = Py_NewRef(name);
+    return NAMES + given_described_count++;
+}
+
 /* ------------------------------------------------------------------ the calls */
 
 /* An array that is reduced in place; NULL as well where ranks have it in common, which the core refuses. */
@@ -462,4 +487,44 @@ bool given_take_scatter(const Members *members, PyObject *const *args, Given *gi
     given->keep_to = own;
     given->keep_from = parts[root];
     return given_spares(members, given->route.item, parts, own);
+}
+
+/* ------------------------------------------------------------------ calls that are described in steps */
+
+/* Whether none of the arrays of a call touches another: else it matters in which order steps read and write. */
+static bool given_is_apart(const Given *given)
+{
+    for (int i = 0; i < given->many; i++)
+        for (int j = 0; j <= i; j++)
+            if (given_touch(given->parts[i], j == i ? given->whole : given->parts[j], given->route.item))
+                return false;
+    return true;
+}
+
+/* (name, array, reduce op or None, root or -1, arrays that go or None, arrays that come or None) */
+bool given_take_described(const Members *members, PyObject *const *args, Given *given)
+{
+    PyArrayObject *array = given_reducible(args[1]);
+    int name = given_number_of(args[0]);
+    Op op = OPS;
+    long root = PyLong_CheckExact(args[3]) ? PyLong_AsLong(args[3]) : -2;
+    PyErr_Clear();
+    if (array == NULL || name < 0 || root < -1 || root >= members->size || (args[2] != Py_None && !given_op_of(members, args[2], &op)) ||
+        !given_begin(given, (Name)name, (int)op, array))
+        return false;
+    bool gives = args[4] != Py_None, takes = args[5] != Py_None;
+    int lists = (int)gives + (int)takes;
+    if (lists * members->size + 4 > MOST_NUMBERS)
+        return false;
+    given->op = op;
+    npy_intp *numbers = given->key.numbers;
+    numbers[given->key.count++] = root;
+    numbers[given->key.count++] = gives ? members->size : 0;
+    numbers[given->key.count++] = takes ? members->size : 0;
+    if (lists == 0)
+        return given_take_shape(given);
+    numbers[given->key.count++] = PyArray_SIZE(array);
+    Part parts[MOST_PARTS];
+    return (!gives || given_take_list(given, members, args[4], false, parts)) && (!takes || given_take_list(given, members, args[5], true, parts)) &&
+           given_is_apart(given);
 }

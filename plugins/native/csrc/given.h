@@ -8,6 +8,10 @@
 typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, GATHER, SCATTER, BARRIER, NAMES } Name;
 enum { MOST_NUMBERS = 2 * MOST_PARTS };
 
+/* What Python calls an operation: of one that is not among these, but described in steps, as it was first named. */
+PyObject *given_name(int name);
+extern PyObject *given_names[NAMES];
+
 /* Whose calls they are. */
 typedef struct {
     int rank, size;
@@ -44,7 +48,7 @@ typedef bool Take(const Members *members, PyObject *const *args, Given *given);
 
 Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
     given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single, given_take_gather,
-    given_take_scatter, given_take_coalesced, given_take_together;
+    given_take_scatter, given_take_coalesced, given_take_together, given_take_described;
 /* Put what several arrays have become as one to where it belongs. */
 void given_unpack(const Given *given, PyObject *arrays);
 void given_drop(Given *given);

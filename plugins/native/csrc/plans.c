@@ -136,7 +136,7 @@ bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *g
 {
     *doing = (Doing){.way = NEVER};
     PyObject *about = PyObject_GetAttrString(kind, "about");
-    if (about != NULL && board != NULL)
+    if (about != NULL && board != NULL && given->key.name < NAMES)
         plans_make(doing, board, given, PyLong_AsUnsignedLongLong(about));
     else if (about != NULL)
         plans_take(doing, kind, about);

@@ -11,14 +11,16 @@ typedef struct {
     size_t offset;
 } Place;
 
-typedef enum { AT_BOARD, TRANSFERRED, COPIED, AVERAGED } What;
+typedef enum { AT_BOARD, TRANSFERRED, COPIED, AVERAGED, COMBINED } What;
 
 struct Step {
     What what;
     Doing doing; /* at the board; it holds no kind */
     Given given; /* ... and what is worked on, as it was when this was noted */
     Transfer transfer; /* over a wire, which is owned as the dtype is, likewise */
-    Part to, from; /* of what is copied, or averaged in place; counted in bytes */
+    Part to, from; /* of what is copied, or averaged in place, or reduced into the first; counted in bytes */
+    Merge merge;
+    bool left; /* whether what is reduced into another is the left operand */
     Kind kind;
     size_t item;
     int size; /* of how many ranks the average is */
@@ -153,18 +155,17 @@ static const struct {
 };
 
 /* (kind, name, arguments) */
-static bool program_take_at_board(Step *step, const Relay *relay, PyObject *ops, PyObject *from)
+static bool program_take_at_board(Step *step, const Board *board, PyObject *ops, PyObject *from)
 {
     PyObject *kind, *args;
     const char *name;
-    if (!PyArg_ParseTuple(from, "OsO!", &kind, &name, &PyTuple_Type, &args) || relay == NULL || relay->board == NULL)
+    if (!PyArg_ParseTuple(from, "OsO!", &kind, &name, &PyTuple_Type, &args) || board == NULL)
         return false;
-    const Members members = {.rank = relay->board->rank, .size = relay->board->size, .ops = ops};
+    const Members members = {.rank = board->rank, .size = board->size, .ops = ops};
     for (size_t i = 0; i < sizeof program_takes / sizeof *program_takes; i++)
         if (strcmp(program_takes[i].name, name) == 0 && PyTuple_GET_SIZE(args) == program_takes[i].count) {
             bool taken = program_takes[i].take(&members, ((PyTupleObject *)args)->ob_item, &step->given) &&
-                         plans_read(&step->doing, kind, relay->board, &step->given) &&
-                         plans_has_room(&step->doing, relay->board, &step->given);
+                         plans_read(&step->doing, kind, board, &step->given) && plans_has_room(&step->doing, board, &step->given);
             step->doing.kind = NULL;
             given_drop(&step->given); /* what it is taken from is not needed later */
             return taken;
@@ -224,17 +225,39 @@ static bool program_take_average(Step *step, PyObject *from)
     return kind >= 0 && kernels_accumulation_kind(AVG, step->kind) == step->kind && step->size > 0 && program_take_bytes(&step->to, array);
 }
 
+/* (op, array, what is reduced into it, whether that is the left operand) */
+static bool program_take_combination(Step *step, PyObject *from)
+{
+    const char *name;
+    PyObject *total, *other;
+    int left;
+    step->what = COMBINED;
+    if (!PyArg_ParseTuple(from, "sOOp", &name, &total, &other, &left))
+        return false;
+    PyArrayObject *to = arguments_plain(total, true), *more = arguments_plain(other, false);
+    Op op = kernels_op_named(name);
+    int kind = to == NULL ? -1 : arguments_kind(to);
+    if (more == NULL || kind < 0 || arguments_kind(more) != kind || op == OPS || kernels_accumulation_kind(op, (Kind)kind) != (Kind)kind)
+        return false;
+    step->merge = kernels_merge_of(op, (Kind)kind);
+    step->item = kernels_kind_nbytes((Kind)kind);
+    step->left = left != 0;
+    return step->merge != NULL && program_take_bytes(&step->to, to) && program_take_bytes(&step->from, more) && step->to.count == step->from.count;
+}
+
 /* Take a name and what that step has. */
-static bool program_take_step(Step *step, const Relay *relay, PyObject *ops, PyObject *from)
+static bool program_take_step(Step *step, const Board *board, PyObject *ops, PyObject *from)
 {
     const char *name;
     PyObject *rest;
     if (!PyTuple_CheckExact(from) || !PyArg_ParseTuple(from, "sO!", &name, &PyTuple_Type, &rest))
         return false;
     if (strcmp(name, "collective") == 0)
-        return program_take_at_board(step, relay, ops, rest);
+        return program_take_at_board(step, board, ops, rest);
     if (strcmp(name, "transfer") == 0)
         return program_take_transfer(step, rest);
+    if (strcmp(name, "combine") == 0)
+        return program_take_combination(step, rest);
     return strcmp(name, "copy") == 0 ? program_take_copy(step, rest) : strcmp(name, "average") == 0 && program_take_average(step, rest);
 }
 
@@ -261,7 +284,7 @@ static bool program_take_arrays(Noted *noted)
     return true;
 }
 
-PyObject *program_new(const Relay *relay, PyObject *ops, PyObject *arrays, PyObject *scratch, PyObject *steps)
+PyObject *program_new(const Board *board, PyObject *ops, PyObject *arrays, PyObject *scratch, PyObject *steps)
 {
     Py_ssize_t count = PyList_GET_SIZE(steps);
     if (count > MOST_STEPS)
@@ -274,7 +297,7 @@ PyObject *program_new(const Relay *relay, PyObject *ops, PyObject *arrays, PyObj
     bool taken = program->steps != NULL && program_take_arrays(&noted);
     for (Py_ssize_t i = 0; taken && i < count; i++) {
         Step *step = &program->steps[program->count++];
-        taken = program_take_step(step, relay, ops, PyList_GET_ITEM(steps, i)) && program_place_all(&noted, step);
+        taken = program_take_step(step, board, ops, PyList_GET_ITEM(steps, i)) && program_place_all(&noted, step);
     }
     if (taken)
         return (PyObject *)program;
@@ -292,14 +315,15 @@ bool program_fits(const Program *program, const Works *works)
     return fits;
 }
 
-/* Make a collective of this host, which is a call of its group. */
-static Ending program_meet(Step *step, const Relay *relay, Call *call)
+/* Make a collective of this host. It is a call of that one's group, but has no number where that is the group itself. */
+static Ending program_meet(Step *step, const Relay *relay, Board *board, Call *call)
 {
     uint64_t about[RECORD_WORDS];
     memcpy(about, step->doing.about, sizeof about);
-    if (!relay_number(relay, &about[SEQUENCE]))
+    about[SEQUENCE] = 0;
+    if (relay != NULL && !relay_number(relay, &about[SEQUENCE]))
         return BROKEN;
-    call->board = relay->board;
+    call->board = board;
     call->about = about;
     Ending ending = plans_go(&step->doing, call, &step->given);
     return ending == UNLIKE ? GARBLED : ending;
@@ -314,22 +338,24 @@ static Ending program_transfer(const Step *step, Call *call, int64_t *waited_ns)
     return ending;
 }
 
-/* Copy, or average in place; without the interpreter where that takes long. */
+/* Copy, average in place, or reduce; without the interpreter where that takes long. */
 static void program_work(const Step *step)
 {
     PyThreadState *let_go = step->to.count > LONG_NBYTES ? PyEval_SaveThread() : NULL;
     if (step->what == AVERAGED)
         kernels_average(step->to.bytes, step->kind, step->to.count / step->item, step->size);
+    else if (step->what == COMBINED)
+        step->merge(step->to.bytes, step->left ? step->from.bytes : step->to.bytes, step->left ? step->to.bytes : step->from.bytes, step->to.count / step->item);
     else if (step->to.bytes != step->from.bytes)
         memmove(step->to.bytes, step->from.bytes, step->to.count);
     if (let_go != NULL)
         PyEval_RestoreThread(let_go);
 }
 
-static Ending program_make(Step *step, const Relay *relay, Call *call, int64_t *waited_ns)
+static Ending program_make(Step *step, const Relay *relay, Board *board, Call *call, int64_t *waited_ns)
 {
     if (step->what == AT_BOARD)
-        return program_meet(step, relay, call);
+        return program_meet(step, relay, board, call);
     if (step->what == TRANSFERRED)
         return program_transfer(step, call, waited_ns);
     program_work(step);
@@ -345,9 +371,9 @@ static bool program_pay(const Program *program)
     return true;
 }
 
-Ending program_run(const Program *program, Relay *relay, Call *call, const Works *works, int64_t *waited_ns)
+Ending program_run(const Program *program, Relay *relay, Board *board, Call *call, const Works *works, int64_t *waited_ns)
 {
-    Board *board = relay == NULL ? NULL : relay->board;
+    board = relay == NULL ? board : relay->board;
     if (board != NULL && !board_enter(board))
         return BROKEN;
     Ending ending = DONE;
@@ -355,7 +381,7 @@ Ending program_run(const Program *program, Relay *relay, Call *call, const Works
     for (int i = 0; ending == DONE && i < program->count; i++) {
         Step step;
         program_move(&step, &program->steps[i], works);
-        ending = program_make(&step, relay, call, waited_ns);
+        ending = program_make(&step, relay, board, call, waited_ns);
     }
     if (board != NULL)
         board_leave(board);

@@ -1,5 +1,5 @@
-/* A long call of ranks on several hosts as steps that Python has noted once: collectives at the board of each host, transfers
-   over wires between hosts, copies. It is carried out again and again, on other arrays of the same sizes. */
+/* A call as steps that Python has noted once: collectives at the board of a host, transfers over wires between hosts, copies
+   and reductions. It is carried out again and again, on other arrays of the same sizes. */
 #ifndef RANKWISE_PROGRAM_H
 #define RANKWISE_PROGRAM_H
 
@@ -27,13 +27,14 @@ typedef struct {
 
 extern PyTypeObject ProgramType;
 
-/* Return a program, or None if it is left to Python; NULL with an exception set. Of ranks alone on their hosts there is no
-   relay. `arrays` are like those that it works on
-   later, `scratch` like the memory beside them; steps are tuples, see program_take_step. */
-PyObject *program_new(const Relay *relay, PyObject *ops, PyObject *arrays, PyObject *scratch, PyObject *steps);
+/* Return a program, or None if it is left to Python; NULL with an exception set. Ranks alone on their hosts have no board.
+   `arrays` are like those that it works on later, `scratch` like the memory beside them; steps are tuples, see
+   program_take_step. */
+PyObject *program_new(const Board *board, PyObject *ops, PyObject *arrays, PyObject *scratch, PyObject *steps);
 /* Whether these arrays are as long as they must be. */
 bool program_fits(const Program *program, const Works *works);
-/* Carry all steps out, once the calls have been compared; for how long others were waited for over wires is added. */
-Ending program_run(const Program *program, Relay *relay, Call *call, const Works *works, int64_t *waited_ns);
+/* Carry all steps out, once the calls have been compared; for how long others were waited for over wires is added. The board is
+   that of a group on one host. */
+Ending program_run(const Program *program, Relay *relay, Board *board, Call *call, const Works *works, int64_t *waited_ns);
 
 #endif

@@ -9,6 +9,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
+import described_calls
 import numpy as np
 from programs import begin, end
 
@@ -48,6 +49,16 @@ def collectives(group: Any = None) -> dict[str, Callable[..., Any]]:
         "gather": lambda **t: dist.gather(array, None if rank else outs, root, group, **t),
         "scatter": lambda **t: dist.scatter(array, None if rank else parts, root, group, **t),
         "barrier": lambda **t: dist.barrier(group, **t),
+    }
+
+
+def described(group: Any = None) -> dict[str, Callable[..., Any]]:
+    """Return likewise collectives that the product has not, but knows by the steps that describe them."""
+    array, outs = np.ones(4, np.float32), [np.empty(4, np.float32) for _ in range(dist.get_world_size(group))]
+    return {
+        "scan": lambda **t: described_calls.scan(array, dist.ReduceOp.MAX, group, **t),
+        "told_all": lambda **t: described_calls.told_all(outs, array, group, **t),
+        "handed_down": lambda **t: described_calls.handed_down(array, 0, group, **t),
     }
 
 
@@ -101,7 +112,7 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
         if count > most["plain"]:
             over["all_reduce_coalesced"] = count
     for where, group in (("world", None), ("subgroup", dist.new_group(list(range(size))[::-1]))):
-        made = collectives(group)
+        made = {**collectives(group), **described(group)}
         for name in names or made:
             call = made[name]
             for terms, limit in most.items():

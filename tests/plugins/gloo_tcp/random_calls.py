@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import described_calls
 import numpy as np
 
 import rankwise as dist
@@ -240,7 +241,36 @@ def message(draw: Draw, issue: Issue) -> list[tuple[Any, Any]]:
     return [(room, rows[here - 1])]
 
 
-CALLS = (all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, all_to_all, barrier, message)
+def described(draw: Draw, issue: Issue) -> list[tuple[Any, Any]]:
+    """Make a call of a collective that is described in steps."""
+    (dtype, name), here, root = draw.kind(), draw.rank, draw.one_of(range(draw.size))
+    rows, op = draw.values(draw.count(dtype.itemsize), dtype), getattr(dist.ReduceOp, name)
+    array, how = (
+        draw.shaped(rows[here].copy()),
+        draw.one_of(("scan", "everywhere", "told all", "handed down", "swapped")),
+    )
+    if how == "everywhere":
+        issue(described_calls.everywhere, array, op)
+        return [(array, merged(rows, name))]
+    if how == "scan":
+        issue(described_calls.scan, array, op if name != "AVG" else dist.ReduceOp.SUM)
+        return [(array, merged(rows[: here + 1], name if name != "AVG" else "SUM"))]
+    if how == "handed down":
+        issue(described_calls.handed_down, array, root)
+        return [(array, rows[root])]
+    if how == "swapped":
+        issue(described_calls.swapped, array)
+        mirrored = rows[draw.size - 1 - here]
+        return [(array, mirrored if draw.size == 2 * here + 1 else mirrored + mirrored)]
+    parts = [draw.shaped(np.zeros_like(row)) for row in rows]
+    issue(described_calls.told_all, parts, array)
+    return list(zip(parts, rows, strict=True))
+
+
+CALLS = (
+    *(all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, all_to_all),
+    *(barrier, message, described),
+)
 
 
 class Issue:

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
 import random_calls  # noqa: E402
 
-__all__ = ["Pools", "Program", "drawn"]
+__all__ = ["LAUNCH", "MOST_RANKS", "NATIVE", "Pools", "Program", "drawn"]
 
 MOST_RANKS, PATIENCE_S = 6, 60.0
 #: On which host each rank is.
@@ -41,7 +41,7 @@ TRANSPORTS = ("auto", "auto", "auto", "tcp")
 #: From how many bytes on long calls are left to Python.
 MOST_NBYTES = (64 << 20, 64 << 20, 300_000, 1)
 #: Starts the ranks, each with the compiled parts or without.
-_LAUNCH = """
+LAUNCH = """
 for rank in 0 1 2 3 4 5; do
     native=$(printf %s "$NATIVE_RANKS" | cut -c $((rank + 1)))
     RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=6 LOCAL_WORLD_SIZE=6 RANKWISE_NATIVE=$native "$@" &
@@ -99,7 +99,7 @@ class Pools:
         """Run a program, and return the calls that brought a wrong result on some rank, or what went wrong else."""
         if program.native not in self._pools:
             env = {"NATIVE_RANKS": NATIVE[program.native]}
-            pool = RankPool(MOST_RANKS, launch=("sh", "-c", _LAUNCH, "sh"), env=env)
+            pool = RankPool(MOST_RANKS, launch=("sh", "-c", LAUNCH, "sh"), env=env)
             self._pools[program.native] = self._stack.enter_context(pool)
         try:
             found = self._pools[program.native].run(carry_out, program, size=len(program.hosts), timeout=PATIENCE_S)

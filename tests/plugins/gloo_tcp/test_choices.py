@@ -25,7 +25,7 @@ from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.plans import Plan
 from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, Relayed
 from rankwise_gloo_tcp.collectives.selection import Selection
-from rankwise_gloo_tcp.collectives.spread import Spread
+from rankwise_gloo_tcp.collectives.subset import Spread
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine

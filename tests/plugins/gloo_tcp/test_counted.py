@@ -28,7 +28,7 @@ TRANSPORTS = {"one host": "shm", "one rank a host": "tcp"}
 def test_warm_calls_are_short_with_the_compiled_parts(layout: str) -> None:
     pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
     env = {"RANKWISE_GLOO_TRANSPORT": TRANSPORTS[layout], "RANKWISE_NATIVE": "on"}
-    assert run_ranks(counted_programs.everything, 2, COMPILED, env=env, timeout=PATIENCE_S) == [{}, {}]
+    assert run_ranks(counted_programs.everything, 2, COMPILED, env=env, timeout=PATIENCE_S, fork=False) == [{}, {}]
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["", "kept"])

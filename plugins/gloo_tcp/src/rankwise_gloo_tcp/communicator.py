@@ -68,6 +68,7 @@ class GlooCommunicator(Communicator):
         board: The memory that all its ranks share, if they are on one host.
         strategy: What runs its collectives.
         selection: Which algorithms it was told to use.
+        all_compiled: Whether all its ranks have the compiled parts.
         spread: Returns what carries long data among some ranks over several connections a pair, if there are several.
     """
 
@@ -79,6 +80,7 @@ class GlooCommunicator(Communicator):
         super().__init__(context)
         self.board: Board | None = None
         self.selection = selection or Selection({})
+        self.all_compiled = False
         self.spread: Callable[[Sequence[int]], Subset] | None = None
 
     def start(self, engine: Engine) -> None:

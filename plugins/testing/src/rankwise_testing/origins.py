@@ -42,7 +42,7 @@ class Origin:
         if self._wanted == wanted:
             return
         self.close()
-        self._preloaded = _kept.pop(wanted, None)
+        self._preloaded = _kept.pop(wanted, None) if self._may_fork else None
         if self._preloaded is None and self._may_fork:
             with contextlib.suppress(LaunchError):
                 self._preloaded = Preloaded(_LOADED, environment, os.getcwd())

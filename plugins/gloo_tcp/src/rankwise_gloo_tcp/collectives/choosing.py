@@ -6,14 +6,18 @@ This alone knows both the strategies and their compiled ones, which are made of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 
 if TYPE_CHECKING:
+    from rankwise.backends import Call
+    from rankwise_gloo_tcp.collectives.compiled import CallHooks, CompiledHost
+    from rankwise_gloo_tcp.collectives.means import Long
     from rankwise_gloo_tcp.communicator import GlooCommunicator
+    from rankwise_native import Calls, Program
 
 __all__ = ["strategy_of"]
 
@@ -21,13 +25,28 @@ __all__ = ["strategy_of"]
 def strategy_of(
     comm: GlooCommunicator, hosts: list[list[int]], on_host: Callable[[list[int]], GlooCommunicator]
 ) -> Strategy:
-    """Return what runs the collectives of a group.
+    """Return what runs the collectives of a group; those that are described in steps too.
 
     Args:
         comm: The group.
         hosts: The ranks of each host.
         on_host: Makes the group of some of its ranks, which are those of this host.
     """
+    strategy = _chosen(comm, hosts, on_host)
+    strategy.lower = _in_steps
+    return strategy
+
+
+def _in_steps(strategy: Any, call: Call) -> Long | None:
+    from rankwise_gloo_tcp.collectives.lowering import lowered, pays  # which few groups need
+    from rankwise_gloo_tcp.collectives.means import Long
+
+    return Long(strategy.hosts, strategy.means, lowered, (call,)) if pays(strategy.comm, call) else None
+
+
+def _chosen(
+    comm: GlooCommunicator, hosts: list[list[int]], on_host: Callable[[list[int]], GlooCommunicator]
+) -> Strategy:
     if comm.board is not None:
         return _one_host(comm, comm.board)
     if 1 < len(hosts) < comm.size:
@@ -43,7 +62,13 @@ def _one_host(comm: GlooCommunicator, board: Board) -> Strategy:
         return OneHost(comm, board)
     from rankwise_gloo_tcp.collectives.compiled import CompiledHost
 
-    return CompiledHost(comm, board)
+    return CompiledHost(comm, board, _noted)
+
+
+def _noted(call: Call, strategy: CompiledHost, calls: Calls, hooks: CallHooks) -> Program | None:
+    from rankwise_gloo_tcp.collectives.compiled_means import Wires, noted  # which few groups on one host need
+
+    return noted(call, strategy, strategy.comm, calls, Wires(strategy.comm, hooks))
 
 
 def _between_hosts(comm: GlooCommunicator) -> Strategy:

@@ -31,14 +31,16 @@ from rankwise.backends import (
 from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
+from rankwise_gloo_tcp.board.call import MessageCall
+from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.collectives.copying import cut
-from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of
+from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of, kind_of_described
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
-from rankwise_native import Calls, Messages, Trail
+from rankwise_native import Calls, Messages, Program, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -76,18 +78,37 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "barrier": (),
 }
 #: The calls whose public functions are compiled too.
-_PUBLIC = (*ARGUMENTS, "all_gather_single", "reduce_scatter_single", "all_to_all_single", "all_reduce_coalesced")
+_PUBLIC = (
+    *ARGUMENTS,
+    "described",
+    "all_gather_single",
+    "reduce_scatter_single",
+    "all_to_all_single",
+    "all_reduce_coalesced",
+)
 #: Held while what a group's calls share is made.
 _making = threading.Lock()
 
 
 class CompiledHost(OneHost):
-    """The strategy of a group whose ranks share a compiled board."""
+    """The strategy of a group whose ranks share a compiled board.
 
-    __slots__ = ("_made",)
+    Args:
+        comm: The group.
+        board: The board.
+        note: Returns the steps of a call that is described, for these calls in C; None if that does not take them.
+    """
 
-    def __init__(self, comm: GlooCommunicator, board: Board) -> None:
+    __slots__ = ("_made", "_note")
+
+    def __init__(
+        self,
+        comm: GlooCommunicator,
+        board: Board,
+        note: Callable[[Call, CompiledHost, Calls, CallHooks], Program | None],
+    ) -> None:
         super().__init__(comm, board)
+        self._note = note
         self._made: tuple[Calls, CallHooks] | None = None
 
     @property
@@ -103,6 +124,15 @@ class CompiledHost(OneHost):
                     hooks = CallHooks(self.comm, self.board)
                     self._made = Calls(self.board, self.comm.order.turn, COMPILED_OPS, hooks), hooks
         return self._made
+
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does calls of this kind at the board; of one that is described, what takes its steps."""
+        return super().prepare(call) if call.describe is None else self._noted(call)
+
+    def _noted(self, call: Call) -> Prepared | None:
+        if self.own(call) is None:
+            return None  # it goes by messages
+        return _InSteps(self, call, self._note(call, self, *self._first_call()))
 
     def at_board(self, kind: Kind) -> Prepared:
         """Return what does a kind of call, in C as far as that takes it."""
@@ -155,6 +185,8 @@ def arguments(call: Call) -> tuple[str, tuple[Any, ...]]:
     """Return what C is given of a call: its name and its arguments."""
     if call.together:
         return "together", (call.array, call.reduce_op, *call.together)
+    if call.op not in ARGUMENTS:
+        return "described", (call.op, call.array, call.reduce_op, call.root, call.ins, call.outs)
     order = () if call.reordered is None else (call.reordered.mark,)
     return call.op, (*map(partial(getattr, call), ARGUMENTS[call.op]), *order)
 
@@ -164,6 +196,8 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     name, args = given
     if name == "together":
         return Call("all_reduce", args[0], args[1], together=args[2:])
+    if name == "described":
+        return Call(*args)
     op = name.removesuffix("_single")
     fields: dict[str, Any] = dict(zip(ARGUMENTS[op], args, strict=False))
     if len(args) > len(fields):  # the mark of its memory order
@@ -188,6 +222,8 @@ class CompiledKind:
 
     about: Any
     fingerprint: Fingerprint
+    #: Its steps, where these are noted.
+    program: Program | None = None
 
 
 class CompiledAtBoard(CompiledKind):
@@ -220,6 +256,33 @@ class CompiledAtBoard(CompiledKind):
         self._in_python.run(self._in_python.bind(call), sequence, deadline)
 
 
+class _InSteps(AtBoard, CompiledKind):
+    """One kind of call whose steps C has noted, if it takes them; before, the calls are compared at the board."""
+
+    def __init__(self, strategy: CompiledHost, call: Call, program: Program | None) -> None:
+        super().__init__(strategy, MessageCall(call.fingerprint, _left_to_steps))
+        self.way, self.program = 0 if program is None else WIRE_WAYS["PROGRAM"], program
+        self._run = strategy.calls.run
+
+    def bind(self, call: Call) -> Any:
+        """Return what C is given of the call."""
+        return arguments(call)
+
+    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
+        """Compare a call with those of the others, and carry it out, step by step if C does not take it."""
+        waited_ns = self._board.waited_ns
+        name, args = given
+        if not self._run(name, args, sequence, deadline):
+            call = call_of(given, self._comm)
+            self._strategy.compare_and_run(call, self._strategy.own(call), sequence, deadline)
+        elif self._board.waited_ns != waited_ns:
+            self._comm.on_wait(self._board.waited_ns - waited_ns)
+
+
+def _left_to_steps(deadline: Deadline, counts: object) -> None:
+    """Move nothing: the steps do."""
+
+
 class KindHooks:
     """What compiled calls of one group ask for about kinds of calls, and when one has failed."""
 
@@ -239,7 +302,8 @@ class KindHooks:
 
     def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
         """Return the kind of a call if the slow path has prepared it, and so has checked it; else None."""
-        found: Any = self._comm.kinds.get(kind_of(name, array, option, numbers, self._comm.rank))
+        kind = kind_of if name in ARGUMENTS else kind_of_described
+        found: Any = self._comm.kinds.get(kind(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
 
     def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:

@@ -79,19 +79,20 @@ class Compiled(Direct):
             super().reduce(between, total, op)
 
 
-def noted(call: Call, strategy: Strategy, calls: Calls, wires: Wires) -> Program | None:
+def noted(call: Call, strategy: Strategy, local: GlooCommunicator | None, calls: Calls, wires: Wires) -> Program | None:
     """Return what does a long call as a whole, in C; None if that does not take it.
 
     Args:
         call: The call; not its arrays, but others like them are noted.
         strategy: What says how it is done.
+        local: The group of this host; None where this rank is alone on it.
         calls: The group's calls in C.
         wires: The wires to other hosts.
     """
-    if call.op not in strategy.OWN or type(call.array) is not np.ndarray or travelling(call) > _MOST_NBYTES:
+    if type(call.array) is not np.ndarray or travelling(call) > _MOST_NBYTES:
         return None
     other = _like(call)
-    long, notes = strategy.OWN[call.op](strategy, other), _Notes(strategy.local, wires)
+    long, notes = strategy.own(other), _Notes(local, wires)
     if not isinstance(long, Long):
         return None
     try:
@@ -156,6 +157,10 @@ class _Notes:
     def copy(self, target: Array, source: Array) -> None:
         """Note a copy."""
         self._note("copy", target, source)
+
+    def combine(self, op: ReduceOp, total: Array, other: Array, left: bool) -> None:
+        """Note the reduction of an array into another."""
+        self._note("combine", op.name, total, other, left)
 
     def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
         """Note an average in place."""

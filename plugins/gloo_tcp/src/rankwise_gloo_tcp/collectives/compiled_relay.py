@@ -12,7 +12,7 @@ from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, messages, served
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
-from rankwise_gloo_tcp.collectives.compiled_wire import InC
+from rankwise_gloo_tcp.collectives.compiled_wire import LEFT, InC
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, whom_the_first_awaits
@@ -53,11 +53,11 @@ class CompiledSeveralHosts(SeveralHosts):
         """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
         relayed = super().prepare(call)
         may_follow = relayed is None or call.op in EACH_ITS_OWN
-        program = noted(call, self, self.calls, self._wires) if may_follow else None
+        program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
         if relayed is not None:
             return InC(self, call, WIRE_WAYS["RELAY"], relayed, program)
         if program is None:
-            return None
+            return None if call.describe is None else InC(self, call, LEFT, None)
         kind = InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
         kind.keep_apart()
         return kind

@@ -29,8 +29,10 @@ from rankwise_native import Calls, Program, Relay, Trail, Wire
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["CompiledBetweenHosts", "InC"]
+__all__ = ["LEFT", "CompiledBetweenHosts", "InC"]
 
+#: The way of a kind of call that C leaves to Python, kept so that its steps are not noted each time.
+LEFT = 0
 _RECORD = struct.Struct("<QQQQ")
 
 
@@ -49,8 +51,10 @@ class CompiledBetweenHosts(BetweenHosts):
         small, way = super().prepare(call), self._way(call)
         if way is not None:
             return InC(self, call, WIRE_WAYS[way], small)
-        program = None if small is not None else noted(call, self, self.calls, self._wires)
-        return small if program is None else InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
+        program = None if small is not None else noted(call, self, None, self.calls, self._wires)
+        if program is None:
+            return small if call.describe is None else InC(self, call, LEFT, None)
+        return InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
 
     def means(self, deadline: Deadline) -> Means:
         """Return what moves large data, until a deadline."""

@@ -62,6 +62,9 @@ class Means(Protocol):
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array."""
 
+    def combine(self, op: ReduceOp, total: Array, other: Array, left: bool) -> None:
+        """Reduce an array into another, as the left operand or as the right one."""
+
     def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
         """Put what ranks have reduced by an op to where it belongs, averaged over so many ranks if it is to be."""
 

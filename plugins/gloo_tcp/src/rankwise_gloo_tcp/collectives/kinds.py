@@ -10,7 +10,7 @@ from typing import Any
 
 from rankwise.backends import Array, Fingerprint, dtype_text
 
-__all__ = ["fingerprint_of", "kind_of"]
+__all__ = ["fingerprint_of", "kind_of", "kind_of_described"]
 
 
 def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
@@ -33,6 +33,21 @@ def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...
         return name, -1, array.dtype, numbers[rank], (), numbers
     size = len(numbers) // 2
     return name, -1, array.dtype, numbers[rank], numbers[:size], numbers[size:]
+
+
+def kind_of_described(name: str, array: Array, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
+    """Return the same of a call that is described, whose option is the reduce op or None.
+
+    Its numbers are root, how many arrays go and how many come, and their sizes behind that of the array; where none go
+    or come, the array's shape.
+    """
+    root, gives, takes, *rest = numbers
+    reduces = None if option is None else option.name
+    if not (gives or takes):
+        both = reduces is not None and root >= 0
+        return name, (reduces, root) if both else root if reduces is None else reduces, array.dtype, tuple(rest)
+    sizes = tuple(rest[1 : 1 + gives]), tuple(rest[1 + gives :])
+    return name, root if reduces is None else reduces, array.dtype, rest[0], *sizes
 
 
 def fingerprint_of(name: str, array: Array, option: Any, numbers: tuple[int, ...], rank: int) -> Fingerprint:

@@ -18,7 +18,7 @@ from rankwise_gloo_tcp.collectives.subset import Subset
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Direct", "Long"]
+__all__ = ["Direct", "Long", "Within"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class Direct:
         """Copy an array into another of the same size."""
         assign(target, source)
 
+    def combine(self, op: ReduceOp, total: Array, other: Array, left: bool) -> None:
+        """Reduce an array into another, as the left operand or as the right one."""
+        op.combine(total, other, left)
+
     def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
         """Put what ranks have reduced by an op to where it belongs."""
         op.finish(total, target, size)
@@ -82,3 +86,21 @@ class Direct:
     def scratch(self, like: Array) -> Array:
         """Return memory like an array."""
         return np.empty_like(like)
+
+
+class Within(Direct):
+    """What moves data at the board of a group that is on one host, within one of its own calls.
+
+    Args:
+        comm: The group.
+        deadline: When all must be done.
+    """
+
+    def __init__(self, comm: GlooCommunicator, deadline: Deadline) -> None:
+        super().__init__(comm, deadline)
+        self._comm = comm
+
+    def on_host(self, call: Call) -> None:
+        """Carry a collective out, which is no call of the group and so has no number."""
+        prepared = self._comm.prepare(call)
+        prepared.run(prepared.bind(call), 0, self.deadline)

@@ -17,6 +17,7 @@ from rankwise_gloo_tcp.board.prepared import PREPARE, BoardKinds, Kept, Kind
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 
 if TYPE_CHECKING:
+    from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["AtBoard", "OneHost"]
@@ -29,11 +30,27 @@ def _nothing(call: Call) -> None:
 class OneHost(Strategy):
     """The strategy of a group whose ranks share a board."""
 
-    __slots__ = ("_kinds", "board")
+    __slots__ = ("_hosts", "_kinds", "board")
 
     def __init__(self, comm: GlooCommunicator, board: Board) -> None:
         super().__init__(comm)
         self.board, self._kinds = board, BoardKinds(board)
+        self._hosts: Hosts | None = None
+
+    @property
+    def hosts(self) -> Hosts:
+        """Where the ranks are: all of them here."""
+        if self._hosts is None:
+            from rankwise_gloo_tcp.collectives.hierarchy import Hosts  # of which only what is described knows
+
+            self._hosts = Hosts(self.comm, [range(self.size)])
+        return self._hosts
+
+    def means(self, deadline: Deadline) -> Means:
+        """Return what moves data at the board within a call, until a deadline."""
+        from rankwise_gloo_tcp.collectives.means import Within
+
+        return Within(self.comm, deadline)
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does calls of this kind at the board."""

@@ -56,12 +56,17 @@ class SeveralHosts(Strategy):
 
     def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
         super().__init__(comm)
-        self.hosts = Hosts(comm, hosts)
+        self._hosts = Hosts(comm, hosts)
         self.local: GlooCommunicator = local
         local.on_failure = comm.fail
         local.engine.progress_lock.in_background = comm.order.serves_here
         firsts = self.hosts.subset([host[0] for host in hosts]) if self.hosts.place == 0 else None
         self._relay = Relay(comm, hosts, local, firsts)
+
+    @property
+    def hosts(self) -> Hosts:
+        """Where the ranks are."""
+        return self._hosts
 
     def close(self) -> None:
         """Tell the peers on this host that this rank leaves."""

@@ -22,7 +22,7 @@ class Strategy:
     Arrays that are not NumPy's go by way of the host or in parts, whatever leads from rank to rank.
     """
 
-    __slots__ = ("comm", "rank", "size")
+    __slots__ = ("comm", "lower", "rank", "size")
 
     #: What chooses the algorithm of an operation, as a function of the strategy and the call, or returns None; what is
     #: not here is derived.
@@ -32,6 +32,9 @@ class Strategy:
 
     def __init__(self, comm: GlooCommunicator) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        #: Returns what takes the steps of a collective that is described, as a function of the strategy and the
+        #: call; None where it goes by messages.
+        self.lower: Callable[[Any, Call], Any] | None = None
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does all calls of a kind, of NumPy's arrays, where much of them is the same each time."""
@@ -40,11 +43,17 @@ class Strategy:
     def algorithm(self, call: Call) -> Any:
         """Return what `compare_and_run` runs."""
         if call.array is None or type(call.array) is np.ndarray:
-            own = self.OWN.get(call.op)
-            return (own and own(self, call)) or call.derived(self.comm)
+            return self.own(call) or call.derived(self.comm)
         if is_sparse(call.array):
             return call.derived(self.comm)
         return call.staged(self.comm)
+
+    def own(self, call: Call) -> Any:
+        """Return the algorithm of this strategy's own for a call of NumPy's arrays; None where it is derived."""
+        own = self.OWN.get(call.op)
+        if own is not None:
+            return own(self, call)
+        return None if call.describe is None or self.lower is None else self.lower(self, call)
 
     def own_collectives(self) -> Collection[str]:
         """Return those that are not derived: at a barrier the comparison is all there is."""

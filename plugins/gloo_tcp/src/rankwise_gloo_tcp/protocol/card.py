@@ -34,6 +34,7 @@ class Card(NamedTuple):
         token: Of the first rank a random number in hexadecimal digits, of which the group's key is made.
         cores: The processors that it may use, and how many of them at a time.
         connections: How many connections it was told that a pair on different hosts may have.
+        compiled: Whether it has the compiled parts: 1 or 0.
     """
 
     host: str
@@ -52,6 +53,7 @@ class Card(NamedTuple):
     token: str
     cores: tuple[str, float]
     connections: int = 1
+    compiled: int = 0
 
     def is_near(self, other: Card) -> bool:
         """Tell whether the two can meet at a Unix socket."""
@@ -66,7 +68,7 @@ class Card(NamedTuple):
 #: it has in common with them, and is decoded once for all of these.
 _OWN = ("pid", "unix", "port", "board", "certificate", "token")
 _COMMON = tuple(name for name in Card._fields if name not in _OWN)
-_KINDS = {"uid": int, "pid": int, "port": int, "connections": int}
+_KINDS = {"uid": int, "pid": int, "port": int, "connections": int, "compiled": int}
 _OWN_KINDS = [_KINDS.get(name, str) for name in _OWN]
 _decode: Callable[[str], Any] = json.JSONDecoder().decode
 
@@ -86,7 +88,7 @@ def read_card(row: bytes, peer: int) -> Card:
     """
     try:
         common, own = row.decode().split("\n")
-        host, machine, space, uid, address, transport, integrity, algorithms, cores, connections = _common(common)
+        host, machine, space, uid, address, transport, integrity, algorithms, cores, *numbers = _common(common)
         pid, unix, port, board, certificate, token = fields = _decode(own)
         if [type(field) for field in fields] != _OWN_KINDS or not 0 <= port < 1 << 16:
             raise ValueError
@@ -95,16 +97,16 @@ def read_card(row: bytes, peer: int) -> Card:
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise RendezvousError(f"the address that rank {peer} has published is malformed") from error
     addresses = unix, address, port, transport, integrity, board, algorithms, certificate, token, cores
-    return Card(host, machine, space, uid, pid, *addresses, connections)
+    return Card(host, machine, space, uid, pid, *addresses, *numbers)
 
 
 @lru_cache(256)
 def _common(line: str) -> tuple[Any, ...]:
     """Return the fields that many ranks have in common; most of them are the same in all groups of a process."""
     decoded: list[Any] = [sys.intern(each) if type(each) is str else each for each in _decode(line)]
-    *fields, (processors, quota), connections = decoded
+    *fields, (processors, quota), connections, compiled = decoded
     kinds = [_KINDS.get(name, str) for name in _COMMON if name != "cores"]
     int(processors, 16)
-    if [type(field) for field in (*fields, connections)] != kinds or type(quota) not in (int, float):
+    if [type(field) for field in (*fields, connections, compiled)] != kinds or type(quota) not in (int, float):
         raise ValueError
-    return *fields, (sys.intern(processors), quota), connections
+    return *fields, (sys.intern(processors), quota), connections, compiled

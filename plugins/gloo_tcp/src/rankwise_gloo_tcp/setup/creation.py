@@ -82,8 +82,9 @@ def create(context: Context) -> GlooCommunicator:
             engine.listen(sock, near)
         listeners.clear()  # they are the engine's now
         comm.start(engine)
+        comm.all_compiled = all(card.compiled for card in all_cards)
         if count > 1:
-            from rankwise_gloo_tcp.collectives.spread import Spread
+            from rankwise_gloo_tcp.collectives.subset import Spread
 
             comm.spread = partial(Spread, engine, count, context)
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from rankwise.backends import Context, Deadline
+from rankwise.backends import Context, Deadline, compiled_parts
 from rankwise_gloo_tcp.machine import cores
 from rankwise_gloo_tcp.protocol.card import Card
 from rankwise_gloo_tcp.setup import cards
@@ -73,7 +73,7 @@ def listen(
     uid = os.geteuid() if hasattr(os, "geteuid") else -1
     me = platform.node(), here, space, uid, os.getpid()
     blank = Card(*me, "", "", 0, transport, integrity(), "", "", "", "", cores.mine(), connections())
-    return blank._replace(**fields)
+    return blank._replace(compiled=int(compiled_parts.module() is not None), **fields)
 
 
 def _listen_unix(context: Context, has_secret: bool, deadline: Deadline) -> _Listening | None:
