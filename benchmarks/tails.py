@@ -51,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=3000, help="of each kind and size; default 3000")
     parser.add_argument("--background", choices=BACKGROUNDS, default="quiet")
+    parser.add_argument("--sizes", nargs="*", type=int, default=SIZES, help="in bytes; default %(default)s")
     parser.add_argument("--only", nargs="*", default=[], help="of these kinds, such as: message all_reduce")
     given = parser.parse_args()
     dist.init_process_group("gloo", init_method=met(), rank=COMM.rank, world_size=COMM.size)
@@ -63,7 +64,7 @@ def main() -> None:
                 "| call | bytes | median | mean | 99 % | 99.9 % | the first 30 in all |\n|---|---|---|---|---|---|---|"
             )
         for kind, make in KINDS.items():
-            for nbytes in SIZES if kind != "barrier" else (0,):
+            for nbytes in given.sizes if kind != "barrier" else (0,):
                 if not given.only or kind in given.only:
                     tell(kind, nbytes, *timed(*make(nbytes), given.calls))
     dist.destroy_process_group()
@@ -169,6 +170,38 @@ def all_gather(nbytes: int) -> tuple[Call, Call]:
     return (lambda: dist.all_gather_single(whole, array)), (lambda: COMM.Allgather(array, whole))
 
 
+def all_to_all(nbytes: int) -> tuple[Call, Call]:
+    """Of so many bytes from each rank to each."""
+    given, come = np.zeros(nbytes * COMM.size, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
+    return (lambda: dist.all_to_all_single(come, given)), (lambda: COMM.Alltoall(given, come))
+
+
+def gather(nbytes: int) -> tuple[Call, Call]:
+    """Of so many bytes of each rank, to rank 0."""
+    array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
+    parts = list(whole.reshape(COMM.size, -1)) if COMM.rank == 0 else None
+    return (lambda: dist.gather(array, parts, 0)), (lambda: COMM.Gather(array, None if COMM.rank else whole))
+
+
+def scatter(nbytes: int) -> tuple[Call, Call]:
+    """Of so many bytes for each rank, from rank 0."""
+    array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
+    parts = list(whole.reshape(COMM.size, -1)) if COMM.rank == 0 else None
+    return (lambda: dist.scatter(array, parts, 0)), (lambda: COMM.Scatter(None if COMM.rank else whole, array))
+
+
+def reduce(nbytes: int) -> tuple[Call, Call]:
+    """Of float32, to rank 0."""
+    array, total = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
+    return (lambda: dist.reduce(array, 0)), (lambda: COMM.Reduce(array, total))
+
+
+def reduce_scatter(nbytes: int) -> tuple[Call, Call]:
+    """Of float32, so many bytes for each rank."""
+    given, total = np.zeros(nbytes // 4 * COMM.size, np.float32), np.zeros(nbytes // 4, np.float32)
+    return (lambda: dist.reduce_scatter_single(total, given)), (lambda: COMM.Reduce_scatter_block(given, total))
+
+
 def barrier(nbytes: int) -> tuple[Call, Call]:
     """Without anything."""
     return dist.barrier, COMM.Barrier
@@ -180,6 +213,11 @@ KINDS: dict[str, Callable[[int], tuple[Call, Call]]] = {
     "all_reduce": all_reduce,
     "broadcast": broadcast,
     "all_gather": all_gather,
+    "all_to_all": all_to_all,
+    "gather": gather,
+    "scatter": scatter,
+    "reduce": reduce,
+    "reduce_scatter": reduce_scatter,
     "barrier": barrier,
 }
 

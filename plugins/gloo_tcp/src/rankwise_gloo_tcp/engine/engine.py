@@ -247,12 +247,12 @@ class Engine(EngineState):
         """Note that the future of a request that has ended is to be told; the lock is held."""
         self.moving.settled.append(request)
 
-    def issued(self, request: Request, at_once: bool = True) -> None:
-        """Count a request that its caller may leave alone, perhaps not at once; the lock is held."""
+    def issued(self, request: Request, now: bool = True) -> None:
+        """Count a request that its caller may leave alone, or does so only later; the lock is held."""
         if not (request.done or request.watched):
             request.watched = True
             self.background.pending += 1
-            self.progress_thread.wake(at_once)
+            self.progress_thread.wake(now)
 
     # ------------------------------------------------------------------ ends
 

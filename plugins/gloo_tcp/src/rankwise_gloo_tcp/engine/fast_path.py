@@ -206,7 +206,7 @@ class MessageHooks(EngineHooks):
     def issued(self, request: Request) -> None:
         """Have the engine's thread go on with a long message, once its caller has left it alone for a while."""
         with self._lock:
-            self._engine.issued(request, at_once=False)
+            self._engine.issued(request, now=False)
 
     def copied(self, nbytes: int) -> None:
         """Count what was copied from another process's memory."""

@@ -70,15 +70,15 @@ class ProgressThread:
         self._thread: threading.Thread | None = None
         self._ticking = self._napping = self._closed = False
 
-    def wake(self, at_once: bool = True) -> None:
-        """See to it that the thread is awake, at once or when its nap ends; the lock is held."""
+    def wake(self, now: bool = True) -> None:
+        """See to it that the thread is awake, now or when its nap ends; the lock is held."""
         if self._thread is None:
             # In a copy of the caller's context, so that callbacks find the caller's world.
             serve = contextvars.copy_context().run
             thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
             start_thread(thread)
             self._thread, self._ticking = thread, True
-        elif not self._ticking or (at_once and self._napping):
+        elif not self._ticking or (now and self._napping):
             self._ticking, self._napping = True, False
             self._progress_lock.changed.notify_all()
 
