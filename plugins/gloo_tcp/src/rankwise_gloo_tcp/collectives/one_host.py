@@ -95,6 +95,8 @@ class AtBoard:
         self._strategy, self._comm, self._board = strategy, strategy.comm, strategy.board
         #: What the ranks compare; as long as it is this object the board does not write it anew.
         self.about = call.about(strategy.rank)
+        #: Of a call that tells more than its kind does.
+        self._told = None if type(call).told is BoardCall.told else call.told
 
     def bind(self, call: Call) -> Any:
         """Return the arrays of a call."""
@@ -129,7 +131,7 @@ class AtBoard:
         waited_ns = board.waited_ns
         call.offer(board, given)
         try:
-            alike = board.exchange(sequence, call.told(self.about), deadline)
+            alike = board.exchange(sequence, self.about if self._told is None else self._told(self.about), deadline)
         except TimeoutError:
             raise agreement.late(board, self._comm.context.global_ranks, deadline) from None
         if not alike:
