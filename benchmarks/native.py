@@ -27,7 +27,7 @@ import gloo_compare
 import numpy as np
 import pages
 
-from rankwise.basics.recorder import make_recorder
+from rankwise.basics.recording import make_recorder
 
 OPS, SIZES = gloo_compare.OPS, gloo_compare.SIZES
 Runs = dict[str, list[dict[str, float]]]

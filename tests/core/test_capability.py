@@ -19,6 +19,7 @@ from rankwise.backends.requirement import Others, require, require_feature
 from rankwise.backends.vocabulary import FEATURES, OPS, REDUCTIONS
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import DTYPES, dtype_name
+from rankwise.collective.call import OPERATIONS
 from rankwise_local import LocalCommunicator
 
 REPRESENTATIVES = {
@@ -91,6 +92,23 @@ def test_tables_for_groups_of_other_sizes_differ():
     pairs = replace(TOY, sizes=range(2, 3))
     assert pairs.digest() == replace(TOY, sizes=range(2, 3)).digest() != TOY.digest()
     assert next(iter(CapabilityTable([pairs]).filter(device="cpu"))).sizes == range(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("messages", "support", "how"),
+    [
+        (native("send", "recv"), Support.DERIVED, Support.DERIVED),
+        (conditional("send", "recv", reason="needs a full moon", holds=lambda: False), Support.CONDITIONAL, None),
+        (no("send", "recv"), Support.NO, None),
+    ],
+)
+def test_a_collective_that_a_program_adds_later_is_derived_where_messages_are(monkeypatch, messages, support, how):
+    table = Capabilities("early", {"cpu": Device(ops={**messages, **derived("broadcast")})})
+    assert table.cell("all_reduce", "cpu").support is Support.NO  # it is not declared, and not new
+    monkeypatch.setitem(OPERATIONS, "scan", OPERATIONS["all_reduce"])
+    assert table.cell("scan", "cpu").support is support
+    assert table.ask("scan", "cpu", np.float32, ReduceOp.MAX).how is how
+    assert table.supports("scan", "cpu", np.float32, ReduceOp.MAX) is (how is not None)
 
 
 def test_a_device_is_usable_where_some_operation_on_its_arrays_is():

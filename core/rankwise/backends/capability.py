@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rankwise.backends.cells import ABSENT, Availability, Cell, Device, Support, Why, in_order, why_refused
+from rankwise.backends.cells import ABSENT, Availability, Cell, Device, Support, Why, derived_by, in_order, why_refused
 from rankwise.backends.vocabulary import (
     COLLECTIVES,
     OF_THE_CORE,
+    OWN_COLLECTIVES,
     REDUCING,
     device_kind,
     dtype_word,
@@ -93,6 +94,9 @@ class Capabilities:
         cell = declared.ops.get(op) or declared.features.get(op) or ABSENT
         if op in OF_THE_CORE and cell.support is Support.NO:
             return Cell(Support.DERIVED, cell.reason)
+        if cell is ABSENT and op in COLLECTIVES and op not in OWN_COLLECTIVES:
+            # A program has added it, perhaps after the backend was loaded, which so has no reason to refuse.
+            return derived_by(declared.ops.get("send", ABSENT))
         return cell
 
     def supports(

@@ -22,6 +22,7 @@ __all__ = [
     "Why",
     "conditional",
     "derived",
+    "derived_by",
     "in_order",
     "native",
     "no",
@@ -192,6 +193,13 @@ def no(*names: str, reason: str = "") -> dict[str, Cell]:
 
 
 ABSENT = Cell(Support.NO)
+
+
+def derived_by(messages: Cell) -> Cell:
+    """Return the cell of a collective that is made of messages, as far as these are supported."""
+    if messages.support is Support.CONDITIONAL:
+        return Cell(Support.CONDITIONAL, messages.reason, holds=messages.holds, how=Support.DERIVED)
+    return ABSENT if messages.support is Support.NO else Cell(Support.DERIVED)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ A question that has no answer because a word is misspelt is a `ValueError` that 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
@@ -29,6 +29,7 @@ __all__ = [
     "EVERY_DTYPE",
     "FEATURES",
     "OPS",
+    "OWN_COLLECTIVES",
     "Needs",
     "POINT_TO_POINT",
     "REDUCING",
@@ -45,7 +46,25 @@ POINT_TO_POINT = ("send", "recv")
 #: These are of the table now, which a program may have added to.
 COLLECTIVES = OPERATIONS.keys()
 OPS: Mapping[str, Any] = ChainMap(OPERATIONS, dict.fromkeys(POINT_TO_POINT))
-REDUCING = frozenset(op for op, row in OPERATIONS.items() if row.reduces)
+#: The core's own, whatever a program has added.
+OWN_COLLECTIVES = frozenset(OPERATIONS)
+
+
+class _Reducing(Set[str]):
+    """The collectives of the table that reduce."""
+
+    def __contains__(self, op: object) -> bool:
+        row = OPERATIONS.get(op)  # type: ignore[call-overload]
+        return row is not None and bool(row.reduces)
+
+    def __iter__(self) -> Iterator[str]:
+        return (op for op, row in OPERATIONS.items() if row.reduces)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+REDUCING = _Reducing()
 
 FEATURES: Mapping[str, str] = MappingProxyType(
     {
