@@ -24,8 +24,7 @@ from rankwise.backends import Call
 from rankwise.backends.context import Context
 from rankwise.basics import native
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.recording import make_recorder
-from rankwise.basics.recording import FlightRecorder
+from rankwise.basics.recording import FlightRecorder, make_recorder
 from rankwise.groups.world import current
 from rankwise_gloo_tcp.board import board
 from rankwise_gloo_tcp.collectives.one_host import OneHost

@@ -188,7 +188,7 @@ def _traded(mine: Any, size: int) -> Iterator[Any]:
 
 
 def out_of_sight(rank: int) -> list[float]:
-    """Let one rank be unable to read the memory of the other of its host in the midst of a call; return what has come."""
+    """Let one rank be unable to read the memory of the other of its host in a long call; return what has come."""
     vars(import_module("rankwise_gloo_tcp.board.board"))["FETCH_FROM_NBYTES"] = 1 << 20
     if int(os.environ["RANK"]) == rank:
         with subprocess.Popen(["true"]) as ended:
