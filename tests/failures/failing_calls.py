@@ -194,7 +194,7 @@ def mismatch(call: Call, group: Any, count: int) -> str:
 
 def _is_in_a_call(frame: FrameType | None) -> bool:
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("rankwise.calls."):
+        if str(frame.f_globals.get("__name__")).startswith(("rankwise.calls.", "rankwise_arrays.")):
             return True
         frame = frame.f_back
     return False
