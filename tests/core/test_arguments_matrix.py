@@ -162,6 +162,22 @@ def test_all_ranks_judge_an_argument_alike(call: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_an_argument_is_not_judged_by_an_equal_one_before_it(call: str) -> None:
+    arguments = list(inspect.signature(getattr(dist, call)).parameters)
+    run_local(2, lambda: judged_apart(call, arguments), timeout=2 * PATIENCE_S)
+
+
+def judged_apart(call: str, arguments: list[str]) -> None:
+    """Show that neither True nor 1.0 is taken for the 1 which a call has taken before and may remember."""
+    for argument in arguments:
+        first, _, after = (
+            [outcome(call, {**CALLS[call](), argument: equal})[0] for equal in equals]
+            for equals in ((True, 1.0), (1,), (True, 1.0))
+        )
+        assert after == first, f"{call}({argument}=True or 1.0)"
+
+
 def what_is_wrong(call: str, arguments: list[str], ranks: list[tuple[str, str]]) -> str:
     kinds = {kind for kind, _ in ranks}
     if kinds == {"made"}:

@@ -21,7 +21,7 @@ from rankwise.backends.vocabulary import (
     operation,
     reduce_op_name,
 )
-from rankwise.basics.arguments import require
+from rankwise.basics.arguments import require, whole_number
 from rankwise.basics.entry_points import part
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
@@ -321,6 +321,10 @@ def supports(
     """
     with shortened:
         reduction = reduce_op.name if type(reduce_op) is ReduceOp else reduce_op
+        if size is not None:  # before a key is made of it: True and 1.0 equal 1
+            size = whole_number(size, "size", 1)
+        if hosts is not None:
+            hosts = whole_number(hosts, "hosts", 1)
         return _remembered(op, device, dtype, reduction, backend, features, size, hosts)
 
 
