@@ -7,7 +7,6 @@ ranks have the same observers, or no group is made: a rank that tells nothing of
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rankwise.backends.discovery import PluginFault, run_plugin
@@ -81,6 +80,8 @@ def _loaded(name: str, value: str) -> Observer | None:
     try:
         observer: Observer = run_plugin("it cannot be loaded", lambda: entry_points.load(value))
     except PluginFault as fault:
+        import logging  # only now: it takes as long to load as ten of our modules
+
         logging.getLogger("rankwise").warning("nothing is watched by %s (%s): %s", name, value, fault)
         return None
     return observer

@@ -1,6 +1,6 @@
 """Compiled parts of rankwise. Nothing here is for programs: rankwise uses it where it is installed."""
 
-from pathlib import Path
+import os  # pathlib takes as long to load as all of this
 
 try:
     from rankwise_native._native import (
@@ -34,18 +34,20 @@ try:
         note_shared,
     )
 except ModuleNotFoundError as error:
-    _record = Path(__file__).with_name("not_built.txt")
-    if error.name != "rankwise_native._native" or not _record.exists():
+    _record = os.path.join(os.path.dirname(__file__), "not_built.txt")
+    if error.name != "rankwise_native._native" or not os.path.exists(_record):
         raise
-    _reason = _record.read_text(encoding="utf-8").strip()
+    with open(_record, encoding="utf-8") as _file:
+        _reason = _file.read().strip()
     raise ImportError(f"it was installed without its compiled parts: {_reason}") from None
 
-_csrc = Path(__file__).parents[2] / "csrc"
-if _csrc.is_dir():  # an editable installation, whose sources may be newer than what was built of them
+_csrc = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../csrc"))
+if os.path.isdir(_csrc):  # an editable installation, whose sources may be newer than what was built of them
     import zlib
+    from pathlib import Path
 
     _told = 0
-    for _source in sorted(_csrc.glob("*.[ch]")):
+    for _source in sorted(Path(_csrc).glob("*.[ch]")):
         _told = zlib.crc32(_source.read_bytes(), _told)
     if _told != SOURCES:
         raise ImportError(f"it was built of other sources than those in {_csrc}")

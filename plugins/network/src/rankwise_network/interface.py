@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import socket
 import struct
@@ -130,6 +129,8 @@ def resolve_in_time(host: str, timeout_s: float) -> list[str]:
         except _UnknownError as error:
             if not said and timeout_s - deadline.remaining() > _REMARK_S:
                 said = True
+                import logging  # only now: names are mostly found at the first attempt
+
                 logging.getLogger("rankwise").warning("%s; waiting for it", error)
             heed()
             time.sleep(min(pause_s, deadline.remaining()))
