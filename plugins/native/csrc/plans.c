@@ -249,7 +249,7 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     given->route.word = 0;
     if (given->key.name == GATHER)
         plans_use_one_slot(&given->route);
-    Reduced reduced = {given->whole.bytes, given->whole.count, given->op, given->kind, takes};
+    Reduced reduced = {given->whole.bytes, given->whole.count, given->op, given->kind, takes, takes && given->root >= 0};
     switch (doing->way) {
     case MEET: return collectives_meet(call);
     case ONE_SHOT: return reductions_one_shot(call, &reduced);

@@ -5,24 +5,37 @@
 
 /* ------------------------------------------------------------------ everyone reduces all */
 
+/* Where a piece of what rank `peer` gives lies. Who takes the outcome alone has written nothing: its own contribution lies where
+   the outcome grows, or in `own` if others come before it. */
+static const unsigned char *reductions_piece_of(const Call *call, const Reduced *reduced, int peer, size_t at, const unsigned char *own)
+{
+    if (!reduced->alone || peer != call->board->rank)
+        return board_area(call->board, peer, call->written) + at;
+    return peer == 0 ? reduced->whole + at : own;
+}
+
 Ending reductions_one_shot(Call *call, const Reduced *reduced)
 {
     Board *board = call->board;
     Reduction reduction;
     reduction_prepare(&reduction, reduced->op, reduced->kind);
     size_t count = reduced->count, item = reduction.item;
-    unsigned long long parity = collectives_flip(call);
+    unsigned char own[REDUCTION_NBYTES];
+    collectives_flip(call);
     if (count * item > LARGE)
         collectives_let_go(call);
-    memcpy(board_area(board, board->rank, parity), reduced->whole, count * item);
+    if (!reduced->alone)
+        memcpy(board_area(board, board->rank, call->written), reduced->whole, count * item);
     Ending ending = collectives_exchange(call);
     for (size_t done = 0, now; ending == DONE && reduced->takes && done < count; done += now) {
         size_t at = done * item;
         unsigned char *out = reduced->whole + at;
         now = reduction_now(&reduction, count - done);
-        reduction_begin(&reduction, board_area(board, 0, parity) + at, out, now);
+        if (reduced->alone && board->rank > 0)
+            memcpy(own, out, now * item);
+        reduction_begin(&reduction, reductions_piece_of(call, reduced, 0, at, own), out, now);
         for (int peer = 1; peer < board->size; peer++)
-            reduction_add(&reduction, board_area(board, peer, parity) + at);
+            reduction_add(&reduction, reductions_piece_of(call, reduced, peer, at, own));
         reduction_end(&reduction, out, board->size);
     }
     collectives_take_back(call);

@@ -12,6 +12,7 @@ typedef struct {
     Op op;
     Kind kind;
     bool takes; /* whether this rank takes the outcome, into the array itself */
+    bool alone; /* ... and no other does */
 } Reduced;
 
 /* Each that takes the outcome reduces what all have written. */
