@@ -18,7 +18,7 @@ static uint32_t offers_ident_of(const Frame *frame)
 /* Offer a message, and return its request, which has ended if nobody can take it; NULL with an exception set. */
 static RequestState *offers_make(Messages *messages, const Letter *letter, unsigned long long *ident)
 {
-    PyObject *made = PyObject_CallFunction(messages->register_offer, "OiI", letter->array, letter->peer, letter->tag), *request = NULL;
+    PyObject *made = PyObject_CallFunction(messages->register_offer, "OiII", letter->array, letter->peer, letter->tag, letter->mark), *request = NULL;
     if (made != NULL && PyArg_ParseTuple(made, "O!K", messages->request_type, &request, ident))
         Py_INCREF(request);
     Py_XDECREF(made);

@@ -180,7 +180,15 @@ static RequestState *posted_new(Messages *messages, const Letter *letter)
 
 bool messages_leave_alone(Messages *messages, RequestState *request)
 {
-    messages->progress->last_drive = (double)native_monotonic_ns() / 1e9; /* the engine's thread does not come between */
+    ProgressState *progress = messages->progress;
+    progress->last_drive = (double)native_monotonic_ns() / 1e9; /* the engine's thread does not come between */
+    if (progress->ticks && !lock_is_held(messages->lock)) {
+        if (!request->done && !request->watched) {
+            request->watched = true;
+            progress->pending++;
+        }
+        return true;
+    }
     PyObject *issued = PyObject_CallOneArg(messages->issued, (PyObject *)request);
     Py_XDECREF(issued);
     return issued != NULL;
@@ -219,8 +227,11 @@ static bool posted_fits(const Messages *messages, const Way *way, const RequestS
 
 bool messages_end(Messages *messages, RequestState *request, PyObject *source)
 {
+    ProgressState *progress = messages->progress;
     Py_XSETREF(request->source, Py_NewRef(source));
-    if (!request->watched && state_is_none(request->promise) && messages->progress->followers == 0) {
+    if ((!request->watched || !lock_is_held(messages->lock)) && state_is_none(request->promise) && progress->followers == 0) {
+        if (request->watched && !request->done)
+            progress->pending--;
         request->done = true;
         return true;
     }

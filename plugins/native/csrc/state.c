@@ -11,7 +11,9 @@ static PyMemberDef progress_members[] = {
     {"owner", T_ULONG, offsetof(ProgressState, owner), 0, NULL},
     {"callers", T_INT, offsetof(ProgressState, callers), 0, NULL},
     {"followers", T_INT, offsetof(ProgressState, followers), 0, NULL},
+    {"pending", T_INT, offsetof(ProgressState, pending), 0, NULL},
     {"last_drive", T_DOUBLE, offsetof(ProgressState, last_drive), 0, NULL},
+    {"ticks", T_BOOL, offsetof(ProgressState, ticks), 0, NULL},
     {0},
 };
 

@@ -18,12 +18,14 @@ typedef struct {
 } FailureState;
 
 /* Of the progress lock: the thread that has it, 0 for none; how many threads wait, or take in news, and how many of them
-   for it or for their request; and when one last did. */
+   for it or for their request; how many requests no thread waits for; when one last did; and whether the engine's thread
+   looks for such requests by itself. */
 typedef struct {
     PyObject_HEAD
     unsigned long owner;
-    int callers, followers;
+    int callers, followers, pending;
     double last_drive;
+    bool ticks;
 } ProgressState;
 
 /* Of a peer: what leads there, and why nothing can be sent there any more; NULL or None for neither. And the credit that

@@ -47,14 +47,17 @@ class FailureState:
 class ProgressState:
     """The thread that has the progress lock, 0 for none; how many threads wait, or take in news; when one last did.
 
-    Followers are those that wait for the lock, or for their request to end under another.
+    Followers are those that wait for the lock, or for their request to end under another. Requests that no thread waits
+    for are pending, and a thread that ticks sees them without being told.
     """
 
-    __slots__ = ("callers", "followers", "last_drive", "owner")
+    __slots__ = ("callers", "followers", "last_drive", "owner", "pending", "ticks")
     owner: int
     callers: int
     followers: int
+    pending: int
     last_drive: float
+    ticks: bool
 
 
 class PeerState:

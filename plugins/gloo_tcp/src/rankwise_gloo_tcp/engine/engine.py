@@ -75,7 +75,7 @@ class Engine(EngineState):
         self.dispatcher = Dispatcher(config, self.peers, self.failure_state, self.fetching)
         self.moving = Moving(config, self.peers, self.dispatcher, self.fetching, self.failure_state)
         self.progress_lock = ProgressLock(self.lock, self.loop, self.moving)
-        self.background = BackgroundWork(self.peers, self.dispatcher.inbox)
+        self.background = BackgroundWork(self.progress_lock, self.peers, self.dispatcher.inbox)
         self.progress_thread = ProgressThread(self.progress_lock, self.loop, self.background, self.moving)
         self.progress_lock.on_release = self.progress_thread.released
         self._processes = Processes(self.loop, self.peers, self.dispatcher)
@@ -230,14 +230,17 @@ class Engine(EngineState):
             self.dispatcher.fail_request(request, source)
 
     def _is_gone(self, peer: int) -> bool:
-        return bool(self.peers.all) and (self.peers[peer].gone is not None or self.peers[peer].dead is not None)
+        if not self.peers.all:
+            return False
+        found = self.peers.all[peer]
+        return found.gone is not None or found.dead is not None
 
     # ------------------------------------------------------------------ what requests tell
 
     def ended(self, request: Request) -> None:
         """Note that a request has ended; the lock is held."""
         if request.watched:
-            self.background.pending -= 1
+            self.progress_lock.pending -= 1
         if request.has_promise():
             self.moving.settled.append(request)
         if self.progress_lock.followers:
@@ -251,7 +254,7 @@ class Engine(EngineState):
         """Count a request that its caller may leave alone, or does so only later; the lock is held."""
         if not (request.done or request.watched):
             request.watched = True
-            self.background.pending += 1
+            self.progress_lock.pending += 1
             self.progress_thread.wake(now)
 
     # ------------------------------------------------------------------ ends
@@ -288,7 +291,7 @@ class Engine(EngineState):
     def is_awaited(self) -> bool:
         """Tell whether there are requests that their callers have left alone, or receives that wait for messages."""
         with self.lock:
-            return self.background.pending > 0 or self._inbox.matching.waiting()[0] > 0
+            return self.progress_lock.pending > 0 or self._inbox.matching.waiting()[0] > 0
 
     def queued(self) -> dict[str, int]:
         """Return how many messages wait: to be sent, for their receivers, to come, and for a receive."""

@@ -200,11 +200,11 @@ class MessageHooks(EngineHooks):
         self.descriptor, self.bell, self.asleep = engine.loop.fileno(), engine.loop.bell_read, engine.peers.sleep_at
 
     def met(self, request: Request, source: int | None) -> None:
-        """End a request that compiled code has begun and whose message it has taken in, or a receipt for it."""
+        """End a request whose message compiled code has taken in, or a receipt for it, where others are to be told."""
         request.succeed(source=source)
 
     def issued(self, request: Request) -> None:
-        """Have the engine's thread go on with a long message, once its caller has left it alone for a while."""
+        """Have the engine's thread, which does not tick, go on with a long message that its caller leaves alone."""
         with self._lock:
             self._engine.issued(request, now=False)
 
@@ -234,9 +234,9 @@ class MessageHooks(EngineHooks):
 
     # ------------------------------------------------------------------ messages that are offered
 
-    def register_offer(self, array: Array, to: int, tag: int) -> tuple[Request, int]:
+    def register_offer(self, array: Array, to: int, tag: int, dtype: int) -> tuple[Request, int]:
         """Return the request and the number of a message that its caller offers next; 0 if it has ended already."""
-        request = Request(self._engine, as_bytes(array), to, tag, self._dispatcher.dtypes.mark(array.dtype))
+        request = Request(self._engine, as_bytes(array), to, tag, dtype)
         with self._lock:
             if self._engine.refused(request, to):
                 return request, 0

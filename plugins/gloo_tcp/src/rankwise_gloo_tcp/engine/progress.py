@@ -110,6 +110,8 @@ class ProgressLock(ProgressState):
         owner: The thread that has it; 0 for none.
         callers: How many threads are in a wait, or take in news.
         last_drive: When a caller has last released it.
+        pending: How many requests there are that their callers do not wait for.
+        ticks: Whether the engine's thread looks for them by itself, again and again.
         changed: Notified when a request has ended or the progress lock is free, if a thread waits for that.
     """
 
@@ -124,7 +126,8 @@ class ProgressLock(ProgressState):
         self.spin_policy = SpinPolicy()
         #: Tells whether the calling thread works for callers that compute meanwhile.
         self.in_background: Callable[[], bool] = _never
-        self.owner = self.callers = self.followers = 0
+        self.owner = self.callers = self.followers = self.pending = 0
+        self.ticks = False
         #: Whether the owner sleeps, and changes nothing.
         self.resting = False
         self.last_drive = 0.0

@@ -21,20 +21,18 @@ class BackgroundWork:
     """What is to be moved on one engine although no caller waits. All is called with the engine's lock held.
 
     Attributes:
-        pending: How many requests there are that their callers do not wait for.
         linger_until: Until when a rank that has failed stays to tell its peers.
     """
 
-    __slots__ = ("_inbox", "_peers", "linger_until", "pending")
+    __slots__ = ("_inbox", "_peers", "_progress_lock", "linger_until")
 
-    def __init__(self, peers: Peers, inbox: Inbox) -> None:
-        self.pending = 0
+    def __init__(self, progress_lock: ProgressLock, peers: Peers, inbox: Inbox) -> None:
         self.linger_until = 0.0
-        self._peers, self._inbox = peers, inbox
+        self._progress_lock, self._peers, self._inbox = progress_lock, peers, inbox
 
     def is_pending(self) -> bool:
         """Tell whether there is something to do."""
-        if self.pending > 0 or self._inbox.adopting > 0:
+        if self._progress_lock.pending > 0 or self._inbox.adopting > 0:
             return True
         if self._peers.held_up:
             self._peers.held_up = not self._peers.all_sent
@@ -63,12 +61,12 @@ class ProgressThread:
         moving: What it moves.
     """
 
-    __slots__ = ("_background", "_closed", "_loop", "_moving", "_napping", "_progress_lock", "_thread", "_ticking")
+    __slots__ = ("_background", "_closed", "_loop", "_moving", "_napping", "_progress_lock", "_thread")
 
     def __init__(self, progress_lock: ProgressLock, loop: Loop, background: BackgroundWork, moving: Moving) -> None:
         self._progress_lock, self._loop, self._background, self._moving = progress_lock, loop, background, moving
         self._thread: threading.Thread | None = None
-        self._ticking = self._napping = self._closed = False
+        self._napping = self._closed = False
 
     def wake(self, now: bool = True) -> None:
         """See to it that the thread is awake, now or when its nap ends; the lock is held."""
@@ -77,14 +75,14 @@ class ProgressThread:
             serve = contextvars.copy_context().run
             thread = threading.Thread(target=serve, args=(self._serve,), name="rankwise gloo", daemon=True)
             start_thread(thread)
-            self._thread, self._ticking = thread, True
-        elif not self._ticking or (now and self._napping):
-            self._ticking, self._napping = True, False
+            self._thread, self._progress_lock.ticks = thread, True
+        elif not self._progress_lock.ticks or (now and self._napping):
+            self._progress_lock.ticks, self._napping = True, False
             self._progress_lock.changed.notify_all()
 
     def released(self) -> None:
         """Wake the thread if a caller has released the progress lock and left work behind; the lock is held."""
-        if not self._ticking and self._background.may_be_pending() and self._background.is_pending():
+        if not self._progress_lock.ticks and self._background.may_be_pending() and self._background.is_pending():
             self.wake()
 
     def close(self) -> None:
@@ -126,7 +124,7 @@ class ProgressThread:
                     return True
                 idle = 0 if work else idle + 1
                 if idle > _TICKS:
-                    self._ticking, idle = False, 0
+                    progress_lock.ticks, idle = False, 0
                     progress_lock.changed.wait()
                 else:
                     tick_s = min(2 * tick_s, _LONGEST_TICK_S) if busy else _TICK_S
