@@ -2,6 +2,7 @@
 
     mpiexec -n 2 python benchmarks/tails.py
     mpiexec -n 2 python benchmarks/tails.py --background bursts
+    mpiexec -n 2 python benchmarks/tails.py --one-processor
     RANKWISE_GLOO_TRANSPORT=tcp mpiexec -n 2 --mca btl tcp,self --mca pml ob1 python benchmarks/tails.py
 
 Both make their calls in turns, so whatever else the machine does meets both. Of a message there and back, half of the
@@ -51,10 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=3000, help="of each kind and size; default 3000")
     parser.add_argument("--background", choices=BACKGROUNDS, default="quiet")
+    parser.add_argument("--one-processor", action="store_true", help="which all ranks share, as they do not expect")
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES, help="in bytes; default %(default)s")
     parser.add_argument("--only", nargs="*", default=[], help="of these kinds, such as: message all_reduce")
     given = parser.parse_args()
     dist.init_process_group("gloo", init_method=met(), rank=COMM.rank, world_size=COMM.size)
+    if given.one_processor:
+        os.sched_setaffinity(0, {COMM.bcast(min(os.sched_getaffinity(0)))})
     with beside(BACKGROUNDS[given.background] if COMM.rank == 0 else []):
         if COMM.rank == 0:
             print(

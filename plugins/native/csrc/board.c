@@ -46,6 +46,20 @@ static void board_claim(const Board *board)
     CLAIM(board_area(board, board->rank, ~board->parity));
 }
 
+static Word *board_runs_on(const Board *board, int peer)
+{
+    return (Word *)(void *)(board->base + board->control + (size_t)peer * board->control_stride) + RUNS_ON;
+}
+
+/* Whether one of those that have not come is next on this rank's processor. */
+static bool board_keeps_from_coming(const Board *board, int late)
+{
+    for (int k = late; k >= 0; k = k + 1 < board->size ? board_first_late(board, k + 1) : -1)
+        if (waiting_shares_processor(board_runs_on(board, (board->rank + k) % board->size)))
+            return true;
+    return false;
+}
+
 void board_wake(Board *board)
 {
     syscall(SYS_futex, board_word(board, GO), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -65,6 +79,7 @@ static bool board_all_there(void *what)
 bool board_arrive(Board *board, bool held, Meanwhile meanwhile)
 {
     unsigned long long turn = board->turn;
+    waiting_note_processor(board_runs_on(board, board->rank));
     /* Release: a rank that sees the number sees the record and the data, and need not fear that this rank still reads what
        it is about to write over. */
     atomic_store_explicit(board_turn_of(board, board->rank), turn, memory_order_release);
@@ -75,7 +90,8 @@ bool board_arrive(Board *board, bool held, Meanwhile meanwhile)
     atomic_thread_fence(memory_order_seq_cst);
     int late = board_first_late(board, 1);
     if (late >= 0)
-        return patience_look(&board->patience, board_all_there, &(Waited){board, late}, held);
+        return !(board->patience.may_spin && board_keeps_from_coming(board, late)) &&
+               patience_look(&board->patience, board_all_there, &(Waited){board, late}, held);
     if (atomic_load_explicit(board_word(board, SLEEPERS + (turn & 1)), memory_order_relaxed) == turn) {
         /* Release: a rank that is woken by it has all that this rank has acquired from the others. */
         atomic_store_explicit(board_word(board, GO), turn, memory_order_release);

@@ -8,6 +8,8 @@
 enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
 /* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
 enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
+/* A word of a rank's control block: on which processor it runs. */
+enum { RUNS_ON = 11 };
 /* The words of a record. */
 #define FETCHES ((uint64_t)1 << 62)
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };

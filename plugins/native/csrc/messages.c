@@ -622,6 +622,16 @@ static void messages_doze(const Messages *messages, Letter *all, Word *asleep)
     else
         messages_sleep_at_bell(messages);
     atomic_store_explicit(asleep, AWAKE, memory_order_relaxed);
+    rings_note_processor(asleep);
+}
+
+/* Whether one of those whose message is looked for is next on this rank's processor. */
+static bool messages_keeps_from_coming(const Letter *letter)
+{
+    for (const Way *way = letter->first; way < letter->end; way++)
+        if (way->rings != NULL && rings_share_processor(way->rings))
+            return true;
+    return false;
 }
 
 /* Handle signals now: else their handlers would run within what gives the seat back. An interrupt has ended a wait alone. */
@@ -645,8 +655,11 @@ static bool messages_look_seated(Messages *messages, Letter *letter)
     int64_t slept_ns = 0;
     bool come;
     messages_use(&all, rings_enter);
+    if (asleep != NULL)
+        rings_note_processor(asleep);
+    bool in_vain = asleep != NULL && messages->patience.may_spin && messages_keeps_from_coming(letter);
     Py_BEGIN_ALLOW_THREADS
-    come = patience_look(&messages->patience, messages_any_news, letter, false);
+    come = !in_vain && patience_look(&messages->patience, messages_any_news, letter, false);
     if (!come && asleep != NULL && atomic_load_explicit(asleep, memory_order_relaxed) == AWAKE) {
         int64_t began_ns = native_monotonic_ns();
         messages_doze(messages, &all, asleep);
@@ -663,7 +676,8 @@ static bool messages_look_seated(Messages *messages, Letter *letter)
 
 bool messages_look(Messages *messages, Letter *letter, bool *seated)
 {
-    for (int n = 0; n < BRIEF; n++) {
+    int brief = messages->patience.may_spin && messages_keeps_from_coming(letter) ? 1 : BRIEF;
+    for (int n = 0; n < brief; n++) {
         if (messages_any_news(letter))
             return true;
         RELAX();

@@ -18,7 +18,7 @@ static const struct {
     const char *name;
     unsigned long long value;
 } constants[] = {
-    {"GIVEN_UP", GIVEN_UP},           {"SLEEPERS", SLEEPERS},             {"GO", GO},
+    {"GIVEN_UP", GIVEN_UP},           {"SLEEPERS", SLEEPERS},             {"GO", GO},                        {"RUNS_ON", RUNS_ON},
     {"SEQUENCE", SEQUENCE},           {"DIGEST", DIGEST},                 {"COUNT", COUNT},
     {"SENT", SENT},                   {"RECEIVED", RECEIVED},             {"LONGEST", LONGEST},
     {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},

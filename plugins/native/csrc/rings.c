@@ -173,6 +173,16 @@ void rings_wake(Rings *rings)
         RELAX();
 }
 
+bool rings_share_processor(const Rings *rings)
+{
+    return waiting_shares_processor(rings->asleep + 1);
+}
+
+void rings_note_processor(Word *asleep)
+{
+    waiting_note_processor(asleep + 1);
+}
+
 void rings_sleep_at_word(Word *asleep, int longest_ms)
 {
     struct timespec longest = {longest_ms / 1000, longest_ms % 1000 * 1000000L};
@@ -400,7 +410,7 @@ static bool rings_place_is_within(const Py_buffer *memory, const Place *place)
     Py_ssize_t last = memory->len - place->nbytes;
     return places % 8 == 0 && place->nbytes % 32 == 0 && place->nbytes >= CONTROL_NBYTES + LEAST_CAPACITY &&
            place->out >= 0 && place->out <= last && place->into >= 0 && place->into <= last && place->asleep >= 0 &&
-           place->asleep <= memory->len - 8;
+           place->asleep <= memory->len - 16;
 }
 
 static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(options))

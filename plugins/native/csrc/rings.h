@@ -66,6 +66,9 @@ void rings_wait_no_more(Rings *rings);
 bool rings_awaited(const Rings *rings, unsigned tag);
 /* Wake the peer if it sleeps. */
 void rings_wake(Rings *rings);
+/* Whether the peer runs on this rank's processor, as it says behind the word of its sleep; and to say so. */
+bool rings_share_processor(const Rings *rings);
+void rings_note_processor(Word *asleep);
 /* Sleep until the word of this rank's own sleep changes, for so many milliseconds at the most. */
 void rings_sleep_at_word(Word *asleep, int longest_ms);
 /* How many bytes the peer has not read yet, as it says. */

@@ -9,6 +9,25 @@ enum { CLOCK = 32 };
 /* How often a wait that has resigned lets others have the processor, and for how long they should have it at the most. */
 enum { LEAST_YIELDS = 2, SLICE_NS = 500000 };
 
+/* 0 for none, as in the words of ranks that have said nothing. */
+static uint64_t waiting_processor(void)
+{
+    return (uint64_t)(sched_getcpu() + 1);
+}
+
+void waiting_note_processor(Word *runs_on)
+{
+    uint64_t processor = waiting_processor();
+    if (atomic_load_explicit(runs_on, memory_order_relaxed) != processor) /* most often it stays, and so does the line */
+        atomic_store_explicit(runs_on, processor, memory_order_relaxed);
+}
+
+bool waiting_shares_processor(const Word *runs_on)
+{
+    uint64_t processor = atomic_load_explicit(runs_on, memory_order_relaxed);
+    return processor != 0 && processor == waiting_processor();
+}
+
 Patience patience_new(bool may_spin)
 {
     return (Patience){.may_spin = may_spin, .spin_ns = MOST_SPIN_NS};

@@ -37,6 +37,11 @@ typedef struct {
 typedef bool (*Ready)(void *what);
 
 Patience patience_new(bool may_spin);
+/* On which processor a rank runs, as it says in a word that the others look at when they are about to look for what it writes:
+   if that is their own, it cannot come while they do. Each only believes it: who is wrong looks in vain, or sleeps too soon. */
+void waiting_note_processor(Word *runs_on);
+bool waiting_shares_processor(const Word *runs_on);
+
 /* Look until it is ready, for a bounded time; tell whether it is. The interpreter is let go if it is `held` and looking
    takes long. */
 bool patience_look(Patience *patience, Ready ready, void *what, bool held);

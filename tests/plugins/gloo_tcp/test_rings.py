@@ -52,13 +52,13 @@ class _Two:
 
     def __init__(self, kinds: tuple[str, str]) -> None:
         nbytes = ring_nbytes(_SIZE)
-        memory = memoryview(bytearray(2 * nbytes + 16))
+        memory = memoryview(bytearray(2 * nbytes + 32))
         self.asleep = memory[2 * nbytes :].cast("Q")
         self.ends = os.pipe2(os.O_NONBLOCK)
         self.bell = self.ends[0]
         bell = Bell.of(os.getpid(), self.ends[1], os.fstat(self.ends[1]).st_ino)
         self.handlers = _Handler(), _Handler()
-        places = Place(0, nbytes, nbytes, 2 * nbytes + 8), Place(nbytes, 0, nbytes, 2 * nbytes)
+        places = Place(0, nbytes, nbytes, 2 * nbytes + 16), Place(nbytes, 0, nbytes, 2 * nbytes)
         handler: Any = self.handlers
         self.writer = Pipe(handler[0], 1, _KINDS[kinds[0]](memory, places[0], bell))
         self.reader = Pipe(handler[1], 0, _KINDS[kinds[1]](memory, places[1], bell))
@@ -254,9 +254,9 @@ def test_a_bell_takes_a_descriptor_from_the_first_time_it_is_rung_until_the_end(
     _send(two.writer, 0, _PATTERN[:1])
     assert _descriptors() == before  # the reader was awake
     for _ in range(2):
-        two.asleep[1] = 1
+        two.asleep[2] = 1
         _send(two.writer, 0, _PATTERN[:1])
-        assert two.asleep[1] == 0
+        assert two.asleep[2] == 0
         assert os.read(two.bell, 10) == b"b"
         assert _descriptors() == before + 1
     two.writer.close()
@@ -273,10 +273,10 @@ def test_a_file_that_has_come_into_the_place_of_a_bell_is_not_written_to(two: _T
         other = os.pipe2(os.O_NONBLOCK) if kind == "pipe" else (os.open(tmp_path / "file", os.O_RDWR),)
         os.dup2(other[-1], place)
     before = _descriptors()
-    two.asleep[1] = 1
+    two.asleep[2] = 1
     _send(two.writer, 0, _PATTERN[:1])
     assert _descriptors() == before
-    assert two.asleep[1] == 1  # whoever writes next tries again
+    assert two.asleep[2] == 1  # whoever writes next tries again
     if kind == "none":
         os.dup2(two.bell, place)
         return
@@ -290,13 +290,13 @@ def test_a_file_that_has_come_into_the_place_of_a_bell_is_not_written_to(two: _T
 
 def test_without_a_free_descriptor_nobody_is_woken_and_nothing_breaks(two: _Two) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    two.asleep[1] = 1
+    two.asleep[2] = 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         _send(two.writer, 0, _PATTERN[:1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert two.asleep[1] == 1
+    assert two.asleep[2] == 1
     assert two.reader.has_news()
     _send(two.writer, 0, _PATTERN[:1])
     assert os.read(two.bell, 10) == b"b"

@@ -154,7 +154,7 @@ def test_nonsense_in_shared_memory_harms_nobody(board: NativeBoard, name: str, e
 def test_nonsense_in_the_rings_harms_nobody(seed: int) -> None:
     rng = np.random.default_rng(seed)
     nbytes = ring_nbytes(64)
-    memory_of_both, room = memoryview(bytearray(2 * nbytes + 8)), memoryview(bytearray(5000))
+    memory_of_both, room = memoryview(bytearray(2 * nbytes + 16)), memoryview(bytearray(5000))
     out, into = memory_of_both[:nbytes], memory_of_both[nbytes : 2 * nbytes]
     rings = Rings(memory_of_both, (0, nbytes, nbytes, 2 * nbytes), ("", 0))
     words, memory = into.cast("Q"), np.frombuffer(into, np.uint8)
