@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 TIMEOUT_S = 60.0
 #: Of processor time, which other programs do not change; a look in vain takes as long as several calls.
 MOST_CALL_S = 20e-6
-WARM, CALLS = 50, 300
+WARM, CALLS, TURNS = 50, 60, 6
 
 
 def there_and_back(array: np.ndarray, other: int) -> None:
@@ -59,12 +59,14 @@ def on_one_processor() -> dict[str, float]:
 
 
 def processor_time(call: Callable[[], object]) -> float:
-    for _ in range(WARM):
-        call()
-    began = time.process_time()
-    for _ in range(CALLS):
-        call()
-    return (time.process_time() - began) / CALLS
+    """Return the least of some measurements, as other programs also take the caches."""
+    took = []
+    for _ in range(TURNS):
+        began = time.process_time()
+        for _ in range(CALLS):
+            call()
+        took.append((time.process_time() - began) / CALLS)
+    return min(took)
 
 
 def test_ranks_that_share_a_processor_let_each_other_come() -> None:
