@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 
 __all__ = ["mine", "together"]
+
+_GROUPS, _MOUNTED = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def mine() -> tuple[str, float]:
@@ -13,7 +17,7 @@ def mine() -> tuple[str, float]:
         allowed = os.sched_getaffinity(0)
     else:
         allowed = set(range(os.cpu_count() or 1))
-    return f"{sum(1 << core for core in allowed):x}", min(float(len(allowed)), _quota())
+    return f"{sum(1 << core for core in allowed):x}", min(float(len(allowed)), *_quotas())
 
 
 def together(masks: list[tuple[str, float]]) -> float:
@@ -25,11 +29,36 @@ def together(masks: list[tuple[str, float]]) -> float:
     return min([float(bin(union).count("1")), *limits])
 
 
-def _quota() -> float:
-    """Return the limit of the control group, in processors."""
+def _quotas() -> Iterator[float]:
+    """Yield the limits of this process's control groups, in processors: those of a group hold for all within it."""
+    yield float("inf")
+    with suppress(OSError), open(_GROUPS, encoding="utf-8") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if not controllers or "cpu" in controllers.split(","):
+                mounted = os.path.join(_MOUNTED, controllers)
+                for folder in _upwards(path.strip("/")):
+                    yield _quota(os.path.join(mounted, folder), old=bool(controllers))
+
+
+def _upwards(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+    yield ""  # in a container this is its own, whatever the path says
+
+
+def _quota(folder: str, old: bool) -> float:
+    """Return what one control group allows; the files of version 1 are others than those of version 2."""
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if old else ("cpu.max",)
     try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="utf-8") as file:
-            quota, period = file.read().split()
-        return float("inf") if quota == "max" else int(quota) / int(period)
+        words = [word for name in names for word in _read(os.path.join(folder, name)).split()]
+        quota, period = words
+        return float("inf") if quota in ("max", "-1") else int(quota) / int(period)
     except (OSError, ValueError):
         return float("inf")
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
