@@ -68,7 +68,8 @@ def test_a_system_without_control_groups_limits_nothing(tmp_path: Path, monkeypa
 
 def test_a_limit_that_the_kernel_keeps_is_seen() -> None:
     """Where this process may make a group of version 1, or of version 2 with the controller."""
-    made = next((folder for parent in ("cpu", "cpu,cpuacct", "") if (folder := _made(Path("/sys/fs/cgroup", parent)))), None)
+    parents = [Path("/sys/fs/cgroup", name) for name in ("cpu", "cpu,cpuacct", "")]
+    made = next((folder for parent in parents if (folder := _made(parent))), None)
     if made is None:
         pytest.skip("no control group can be made here")
     child = os.fork()

@@ -168,7 +168,7 @@ class Place(NamedTuple):
         out: Where what is written to the peer begins.
         into: Where what it writes begins.
         nbytes: The size of each, with its control block.
-        asleep: Where the peer says that it sleeps, and in the word behind, if it is compiled, on which processor it runs.
+        asleep: Where the peer says that it sleeps, and in the word behind, if compiled, on which processor it runs.
     """
 
     out: int
