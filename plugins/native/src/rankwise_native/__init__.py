@@ -37,6 +37,7 @@ except ModuleNotFoundError as error:
     _record = os.path.join(os.path.dirname(__file__), "not_built.txt")
     if error.name != "rankwise_native._native" or not os.path.exists(_record):
         raise
+    # opens: nothing, it reads why nothing was built
     with open(_record, encoding="utf-8") as _file:
         _reason = _file.read().strip()
     raise ImportError(f"it was installed without its compiled parts: {_reason}") from None

@@ -32,6 +32,7 @@ def together(masks: list[tuple[str, float]]) -> float:
 def _quotas() -> Iterator[float]:
     """Yield the limits of this process's control groups, in processors: those of a group hold for all within it."""
     yield float("inf")
+    # opens: nothing, it reads what the kernel says
     with suppress(OSError), open(_GROUPS, encoding="utf-8") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)
@@ -60,5 +61,6 @@ def _quota(folder: str, old: bool) -> float:
 
 
 def _read(path: str) -> str:
+    # opens: nothing, it reads what the kernel says
     with open(path, encoding="utf-8") as file:
         return file.read()
