@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from rankwise.basics.tracebacks import anew
     from rankwise.basics.work_future import WorkFuture
     from rankwise.codec import decode, encode
-    from rankwise.collective.algorithms.in_step import Beat, in_step
+    from rankwise.collective.algorithms.steps import Recv, Send
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
     from rankwise.collective.comparing import agree, mismatch
     from rankwise.collective.executor import PointToPoint, joined
@@ -102,7 +102,7 @@ _LATER = {
     "rankwise.basics.work_future": ["WorkFuture"],
     "rankwise.codec": ["decode", "encode"],
     "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
-    "rankwise.collective.algorithms.in_step": ["Beat", "in_step"],
+    "rankwise.collective.algorithms.steps": ["Recv", "Send"],
     "rankwise.collective.comparing": ["agree", "mismatch"],
     "rankwise.collective.executor": ["PointToPoint", "joined"],
     "rankwise.collective.issue_order": ["IssueOrder"],
@@ -233,12 +233,12 @@ __all__ = [
     "Explanation",
     "Stage",
     "Status",
-    "Beat",
     "PointToPoint",
+    "Recv",
+    "Send",
     "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
-    "in_step",
     "joined",
     # objects as bytes
     "decode",
