@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,18 @@ from rankwise.basics.work import COMPLETED, BoundWork, FutureWork, Work
 from rankwise.collective.issue_order import IssuedWork
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["CombinedWork", "bounded", "broken", "failed", "finish", "issued", "put_back", "require_uneven", "terms"]
+__all__ = [
+    "CombinedWork",
+    "Composed",
+    "bounded",
+    "broken",
+    "failed",
+    "finish",
+    "issued",
+    "put_back",
+    "require_uneven",
+    "terms",
+]
 
 
 def terms(
@@ -134,6 +146,25 @@ def broken(group: ProcessGroup | None, error: BaseException, call: str = "") -> 
         trace = error.__traceback__
         group.interrupted(error, call or ("a call" if trace is None else trace.tb_frame.f_code.co_name))
     shorten(error)
+
+
+class Composed:
+    """A public call that is made of others, as `with Composed() as call` around its body: `failed` ends it.
+
+    Attributes:
+        begun_on: The group, once the call has begun.
+    """
+
+    begun_on: ProcessGroup | None = None
+
+    def __enter__(self) -> Composed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            failed(self.begun_on, error)
 
 
 def _bound(group: ProcessGroup, work: Work, result: Any) -> Work:

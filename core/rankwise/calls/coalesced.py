@@ -17,7 +17,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import CombinedWork, failed, finish, put_back, terms
+from rankwise.calls.calling import CombinedWork, Composed, failed, finish, put_back, terms
 from rankwise.calls.collectives import all_reduce
 from rankwise.calls.exchanges import all_gather
 from rankwise.collective.call import Call
@@ -232,10 +232,10 @@ def all_gather_coalesced(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    pg = None
-    try:
+    with Composed() as call:
         if (pg := resolve(group, "all_gather_coalesced")) is None:
             return None
+        call.begun_on = pg
         require(output_tensor_lists=output_tensor_lists, input_tensor_list=input_tensor_list)
         if async_op:
             _require_async(pg, "all_gather_coalesced")
@@ -246,9 +246,6 @@ def all_gather_coalesced(
             for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
                 all_gather(outputs, tensor, group)
         return _ended(block, list(output_tensor_lists), async_op)
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 #: Up to how many arrays, and how many bytes of all, are reduced as one. With more to move, what they have in common is
