@@ -289,7 +289,7 @@ class Communicator(Contract):
                 work.wait()
             return work
         try:
-            self._run(call.op, prepared, given, deadline)
+            self.carry_out(call.op, prepared, given, deadline)
         finally:
             order.turn.holder = None  # no call, see `Turn`
             if order.turn.watchers:
@@ -298,23 +298,20 @@ class Communicator(Contract):
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out by the group's thread when its turn comes, and return its work."""
-        return self.order.later(op, partial(self._run, op, prepared, given, deadline), deadline, self.fail)
+        return self.order.later(op, partial(self.carry_out, op, prepared, given, deadline), deadline, self.fail)
 
-    def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+    def carry_out(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+        """Carry a collective out, whose turn it is; once more if the ranks' memory orders differ, as they know then."""
         if self._failure is not None:
             raise anew(self._failure)
         sequence = next(self.numbers)
         try:
             prepared.run(given, sequence, deadline)
         except OrdersDifferError:
-            self.run_again(op, prepared, given, deadline)
+            self.carry_out(op, prepared, given, deadline)
         except BaseException as error:
             self.broken_off(op, sequence, error)
             raise
-
-    def run_again(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
-        """Carry a collective out, whose turn it still is, once the ranks know that their memory orders differ."""
-        self._run(op, prepared, given, deadline)
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
@@ -327,7 +324,7 @@ class Communicator(Contract):
         """
         if isinstance(error, CollectiveMismatchError):
             return  # all ranks know, nothing has moved: the group is as good as before
-        title = self._title(f"{op} #{sequence}")
+        title = _titled(self.context, f"{op} #{sequence}")
         if isinstance(error, DistTimeoutError):
             raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from None
         if isinstance(error, DistError):
@@ -349,9 +346,6 @@ class Communicator(Contract):
             error = self.watch.explain(self.context, error, tuple(waited_for))
         error.waited_for = tuple(waited_for)
         return error
-
-    def _title(self, what: str) -> str:
-        return _titled(self.context, what)
 
 
 def _titled(context: Context, what: str) -> str:

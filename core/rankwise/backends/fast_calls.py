@@ -37,8 +37,8 @@ class Keeper(Protocol):
     def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way."""
 
-    def run_again(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
-        """Carry a collective out, whose turn it still is, once the ranks know that their memory orders differ."""
+    def carry_out(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+        """Carry a collective out, whose turn it is."""
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out when its turn comes."""
@@ -83,7 +83,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
             try:
                 found.run(given, number, deadline)
             except OrdersDifferError:
-                comm.run_again(name, found, given, deadline)
+                comm.carry_out(name, found, given, deadline)
             except BaseException as error:
                 comm.broken_off(name, number, error)
                 raise
@@ -158,7 +158,7 @@ def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, Sequence[Any]],
                     try:
                         run(number, deadline)
                     except OrdersDifferError:
-                        comm.run_again(name, found, given, deadline)
+                        comm.carry_out(name, found, given, deadline)
                     except BaseException as error:
                         comm.broken_off(name, number, error)
                         raise
