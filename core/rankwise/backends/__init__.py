@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator, Watch
     from rankwise.backends.context import Context
     from rankwise.backends.contract import Contract, Gauges
-    from rankwise.backends.fast_calls import Caller, Ends, Shortcuts, raise_ended
+    from rankwise.backends.fast_calls import Caller, Ends, Shortcuts
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import ApartWork, Landing
     from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
@@ -85,7 +85,7 @@ _LATER = {
     "rankwise.backends.communicator": ["Communicator", "Watch"],
     "rankwise.backends.context": ["Context"],
     "rankwise.backends.contract": ["Contract", "Gauges"],
-    "rankwise.backends.fast_calls": ["Caller", "Ends", "Shortcuts", "raise_ended"],
+    "rankwise.backends.fast_calls": ["Caller", "Ends", "Shortcuts"],
     "rankwise.backends.hookspecs": ["hookimpl"],
     "rankwise.backends.landing": ["ApartWork", "Landing"],
     "rankwise.backends.mailbox": ["Mailbox", "describe_dtype", "described_dtype"],
@@ -174,7 +174,6 @@ __all__ = [
     "IssueOrder",
     "Shortcuts",
     "Trail",
-    "raise_ended",
     # what it is handed
     "COLLECTIVE_TAG",
     "FINGERPRINT_TAG",

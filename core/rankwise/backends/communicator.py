@@ -45,12 +45,8 @@ class Watch(Protocol):
         """Tell the others why a group has ended; waits for nothing."""
 
 
-def _unnoted(ns: int, message: bool = False) -> None:
-    """Do nothing with a wait that nobody notes."""
-
-
-def _unnoted_error(error: BaseException) -> None:
-    """Do nothing with a failure that nobody notes."""
+def _unnoted(*what: object) -> None:
+    """Do nothing with a wait or a failure that nobody notes."""
 
 
 #: How many kinds of calls are kept. A program has few; one with ever new sizes must not fill the memory.
@@ -77,7 +73,7 @@ class Communicator(Contract):
         #: Told for how many nanoseconds others were waited for, and whether by a message and not by a collective.
         self.on_wait: Callable[..., object] = _unnoted
         #: Told why the group fails, and with it the collective that this thread has begun last, if that goes on.
-        self.on_broken: Callable[[BaseException], object] = _unnoted_error
+        self.on_broken: Callable[[BaseException], object] = _unnoted
         #: Calls what ends this communicator.
         self.supervision = TRUSTED
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind

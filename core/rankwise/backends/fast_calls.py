@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rankwise.collective.call import Prepared
     from rankwise.collective.issue_order import IssuedWork, IssueOrder
 
-__all__ = ["Caller", "Ends", "Keeper", "Known", "Shortcuts", "fast_calls", "raise_ended"]
+__all__ = ["Caller", "Ends", "Keeper", "Known", "Shortcuts", "fast_calls"]
 
 
 class Keeper(Protocol):
@@ -216,15 +216,6 @@ class Caller(Protocol):
 def _nothing(*args: Any) -> bool:
     """Do nothing, and say so."""
     return False
-
-
-def raise_ended(ends: Ends, error: BaseException) -> NoReturn:
-    """End a call that has failed in compiled code, and raise its error as a public function does."""
-    try:
-        raise error
-    except BaseException as again:
-        ends(again)
-        raise
 
 
 def _run_of(found: Prepared, given: Any) -> Callable[[int, Deadline], None]:

@@ -6,7 +6,7 @@ A question that has no answer because a word is misspelt is a `ValueError` that 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
@@ -32,13 +32,13 @@ __all__ = [
     "OWN_COLLECTIVES",
     "Needs",
     "POINT_TO_POINT",
-    "REDUCING",
     "REDUCTIONS",
     "device_kind",
     "dtype_word",
     "nearest",
     "needs_of",
     "operation",
+    "reducing",
     "reduce_op_name",
 ]
 
@@ -50,21 +50,10 @@ OPS: Mapping[str, Any] = ChainMap(OPERATIONS, dict.fromkeys(POINT_TO_POINT))
 OWN_COLLECTIVES = frozenset(OPERATIONS)
 
 
-class _Reducing(Set[str]):
-    """The collectives of the table that reduce."""
+def reducing() -> list[str]:
+    """Return the collectives of the table that reduce."""
+    return [op for op, row in OPERATIONS.items() if row.reduces]
 
-    def __contains__(self, op: object) -> bool:
-        row = OPERATIONS.get(op)  # type: ignore[call-overload]
-        return row is not None and bool(row.reduces)
-
-    def __iter__(self) -> Iterator[str]:
-        return (op for op, row in OPERATIONS.items() if row.reduces)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-REDUCING = _Reducing()
 
 FEATURES: Mapping[str, str] = MappingProxyType(
     {
@@ -197,8 +186,8 @@ def needs_of(call: Any, reduce_op: str | None = None) -> Needs:
             near = nearest(str(call), (*OPS, *FEATURES), besides=CALLS)
             raise ValueError(f"no such operation or feature, and no such call: {shown(call)}; {near}")
         needs = Needs((call,))
-    if reduce_op is not None and REDUCING.isdisjoint(needs.names):
-        raise ValueError(f"{call} has no reduce op; {', '.join(sorted(REDUCING))} have")
+    if reduce_op is not None and not any(name in reducing() for name in needs.names):
+        raise ValueError(f"{call} has no reduce op; {', '.join(sorted(reducing()))} have")
     return needs
 
 
