@@ -227,7 +227,7 @@ _UNSHOWN = {
 _LATER = {
     "rankwise.backends.capability_table": ["capabilities", "supports"],
     "rankwise.backends.communicator": ["Communicator"],
-    "rankwise.backends.context": ["Context"],
+    "rankwise.backends.contract": ["Context"],
     "rankwise.basics.messages": ["Status"],
     "rankwise.calls.coalesced": ["all_gather_coalesced", "all_reduce_coalesced", "coalescing"],
     "rankwise.calls.collectives": ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"],

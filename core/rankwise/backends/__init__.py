@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
     from rankwise.backends.communicator import Communicator, Watch
-    from rankwise.backends.context import Context
-    from rankwise.backends.contract import Contract, Gauges
+    from rankwise.backends.contract import Context, Contract, Gauges
     from rankwise.backends.fast_calls import Caller, Ends, Shortcuts
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import ApartWork, Landing
@@ -83,8 +82,7 @@ if TYPE_CHECKING:
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
     "rankwise.backends.communicator": ["Communicator", "Watch"],
-    "rankwise.backends.context": ["Context"],
-    "rankwise.backends.contract": ["Contract", "Gauges"],
+    "rankwise.backends.contract": ["Context", "Contract", "Gauges"],
     "rankwise.backends.fast_calls": ["Caller", "Ends", "Shortcuts"],
     "rankwise.backends.hookspecs": ["hookimpl"],
     "rankwise.backends.landing": ["ApartWork", "Landing"],

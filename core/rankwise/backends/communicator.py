@@ -12,8 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from rankwise.backends.context import Context
-from rankwise.backends.contract import Contract, Gauges
+from rankwise.backends.contract import Context, Contract, Gauges
 from rankwise.backends.discovery import TRUSTED
 from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
 from rankwise.basics.arrays import Array

@@ -19,9 +19,8 @@ from rankwise.backends.capability import Capabilities
 from rankwise.backends.cells import Availability
 from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
-from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
-from rankwise.backends.vocabulary import DECLARED_DEVICES
+from rankwise.backends.vocabulary import DECLARED_DEVICES, not_a_name
 from rankwise.basics import entry_points
 from rankwise.basics.arguments import with_article
 from rankwise.basics.deadline import Deadline
@@ -34,7 +33,7 @@ from rankwise.errors import BackendNotFoundError, DistError, PluginError
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
-    from rankwise.backends.context import Context
+    from rankwise.backends.contract import Context
 
 __all__ = ["KNOWN", "Registry", "registry"]
 

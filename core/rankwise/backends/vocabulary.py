@@ -1,4 +1,4 @@
-"""The words of the capability tables, and how a question may spell them: operations, features, devices, dtypes, ops.
+"""The words of the tables, and how they may be spelt: names of backends, operations, features, devices, dtypes, ops.
 
 A question that has no answer because a word is misspelt is a `ValueError` that names the nearest word, never a "no".
 """
@@ -33,14 +33,21 @@ __all__ = [
     "Needs",
     "POINT_TO_POINT",
     "REDUCTIONS",
+    "UNDEFINED",
     "device_kind",
     "dtype_word",
     "nearest",
     "needs_of",
+    "not_a_name",
     "operation",
     "reducing",
     "reduce_op_name",
 ]
+
+#: The name of no backend, as torch has it.
+UNDEFINED = "undefined"
+
+_TAKEN = {"tcp": "it has been retired", UNDEFINED: "it stands for no backend"}
 
 POINT_TO_POINT = ("send", "recv")
 #: These are of the table now, which a program may have added to.
@@ -255,3 +262,22 @@ def _kind_of_object(value: Any) -> str:
     if hasattr(value, "__array_interface__"):
         return "cpu"
     raise TypeError(f"{shown(value)} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")
+
+
+def not_a_name(name: object) -> str:
+    """Return why something cannot be the name of a backend; nothing if it can."""
+    if not isinstance(name, str):
+        return f"a name is a string, not {name!r}"
+    if name in _TAKEN:
+        return f"{name!r} is reserved: {_TAKEN[name]}"
+    if _is_plain(name):
+        return ""
+    import re  # which costs a good name more than all the rest
+
+    normal = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
+    could = f", such as {normal!r}" if _is_plain(normal) and normal not in _TAKEN else ""
+    return f"a name has lower-case letters, digits and underscores only{could}"
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and name == name.lower()
