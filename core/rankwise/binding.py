@@ -9,7 +9,7 @@ from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray
 from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
 from rankwise.calls import check
-from rankwise.calls.calling import CombinedWork, failed, finish, terms
+from rankwise.calls.calling import carry_out, failed
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
@@ -18,20 +18,18 @@ from rankwise.groups.world import resolve
 __all__ = [
     "AnyArray",
     "Call",
-    "CombinedWork",
     "GroupLike",
     "ProcessGroup",
     "assign",
+    "carry_out",
     "check",
     "computable",
     "empty_like",
     "failed",
-    "finish",
     "group_rank",
     "near",
     "on_device_of",
     "require",
     "resolve",
     "synchronize",
-    "terms",
 ]
