@@ -284,7 +284,7 @@ class Communicator(Contract):
                 work.wait()
             return work
         try:
-            self.carry_out(call.op, prepared, given, deadline)
+            self.run_in_turn(call.op, prepared, given, deadline)
         finally:
             order.turn.holder = None  # no call, see `Turn`
             if order.turn.watchers:
@@ -293,9 +293,9 @@ class Communicator(Contract):
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out by the group's thread when its turn comes, and return its work."""
-        return self.order.later(op, partial(self.carry_out, op, prepared, given, deadline), deadline, self.fail)
+        return self.order.later(op, partial(self.run_in_turn, op, prepared, given, deadline), deadline, self.fail)
 
-    def carry_out(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+    def run_in_turn(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
         """Carry a collective out, whose turn it is; once more if the ranks' memory orders differ, as they know then."""
         if self._failure is not None:
             raise anew(self._failure)
@@ -303,7 +303,7 @@ class Communicator(Contract):
         try:
             prepared.run(given, sequence, deadline)
         except OrdersDifferError:
-            self.carry_out(op, prepared, given, deadline)
+            self.run_in_turn(op, prepared, given, deadline)
         except BaseException as error:
             self.broken_off(op, sequence, error)
             raise

@@ -37,7 +37,7 @@ class Keeper(Protocol):
     def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way."""
 
-    def carry_out(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+    def run_in_turn(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
         """Carry a collective out, whose turn it is."""
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
@@ -83,7 +83,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
             try:
                 found.run(given, number, deadline)
             except OrdersDifferError:
-                comm.carry_out(name, found, given, deadline)
+                comm.run_in_turn(name, found, given, deadline)
             except BaseException as error:
                 comm.broken_off(name, number, error)
                 raise
@@ -158,7 +158,7 @@ def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, Sequence[Any]],
                     try:
                         run(number, deadline)
                     except OrdersDifferError:
-                        comm.carry_out(name, found, given, deadline)
+                        comm.run_in_turn(name, found, given, deadline)
                     except BaseException as error:
                         comm.broken_off(name, number, error)
                         raise
