@@ -32,7 +32,7 @@ from tests.core.asking import answers_that_are_wrong  # noqa: E402
 import rankwise as dist  # noqa: E402
 import rankwise_local  # noqa: E402, F401 - registers "local"
 from rankwise.backends.registry import registry  # noqa: E402
-from rankwise.backends.vocabulary import COLLECTIVES, OPS, REDUCING  # noqa: E402
+from rankwise.backends.vocabulary import COLLECTIVES, OPS, reducing  # noqa: E402
 from rankwise.basics.arrays import DTYPES  # noqa: E402
 from rankwise.basics.reduce_op import REDUCE_OPS  # noqa: E402
 from rankwise.collective.call import Call  # noqa: E402
@@ -81,8 +81,8 @@ def drawn(device: str, seed: int, size: int) -> Iterator[Cell]:
     dice = random.Random(f"{device} {seed} {size}")
     dtypes = [dtype for dtype in DTYPES if not why_not(dtype, device)]
     while True:
-        op = dice.choice([*OPS, *2 * sorted(REDUCING)])  # which have most of the cells that are not offered
-        reduce = dice.choice(list(REDUCE_OPS)) if op in REDUCING else None
+        op = dice.choice([*OPS, *2 * sorted(reducing())])  # which have most of the cells that are not offered
+        reduce = dice.choice(list(REDUCE_OPS)) if op in reducing() else None
         in_group = size > 2 and dice.random() < 0.3
         count = dice.choice([0, 1, 2, 3, 17, 300, dice.randrange(5_000), dice.randrange(60_000)])
         root = dice.randrange(size - 1 if in_group else size)

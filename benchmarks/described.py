@@ -24,7 +24,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.backends import Call, Deadline, PointToPoint, ReduceOp
-from rankwise.calls.calling import finish, terms
+from rankwise.calls.calling import carry_out
 from rankwise.collective.algorithms.rounds import all_reduce_recursive_doubling
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 from rankwise.collective.call import OPERATIONS, Operation, same_shape
@@ -69,15 +69,12 @@ for name, algorithm in (("scan", chain), ("doubled", doubling)):
     OPERATIONS[f"{name}, derived"] = Operation(same_shape, partial(derive, described), reduces=True)
 
 
-def carry_out(name: str, array: Any) -> None:
+def call_of(name: str, array: Any) -> None:
     """Make a call, as a public function does."""
     pg = resolve(None, name)
     assert pg is not None
     if not pg.shortcuts.described(name, array, ReduceOp.SUM, -1, None, None, None):
-        work = pg.lane(array, name, ReduceOp.SUM).run(
-            Call(name, array, ReduceOp.SUM), *terms(pg, array, name, False, None)
-        )
-        finish(pg, work, array, False)
+        carry_out(pg, Call(name, array, ReduceOp.SUM), array, False, None)
 
 
 def timed(call: Callable[[], object], count: int) -> float:
@@ -99,7 +96,7 @@ def be_rank(layout: str, sizes: Sequence[int], rounds: int) -> None:
         for nbytes in sizes:
             array = np.zeros(nbytes // 4, np.float32)
             count = max(3, min(300, (8 << 20) // nbytes))
-            ways = {way: partial(carry_out, way, array) for way in (name, f"{name}, derived")}
+            ways = {way: partial(call_of, way, array) for way in (name, f"{name}, derived")}
             took: dict[str, list[float]] = {way: [] for way in ways}
             for _ in range(rounds):
                 for way, call in ways.items():

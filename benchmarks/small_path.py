@@ -21,7 +21,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.backends import Call
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.basics import native
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.recording import FlightRecorder, make_recorder

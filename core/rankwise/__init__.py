@@ -227,7 +227,7 @@ _UNSHOWN = {
 _LATER = {
     "rankwise.backends.capability_table": ["capabilities", "supports"],
     "rankwise.backends.communicator": ["Communicator"],
-    "rankwise.backends.context": ["Context"],
+    "rankwise.backends.contract": ["Context"],
     "rankwise.basics.messages": ["Status"],
     "rankwise.calls.coalesced": ["all_gather_coalesced", "all_reduce_coalesced", "coalescing"],
     "rankwise.calls.collectives": ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"],
@@ -258,38 +258,21 @@ _LATER = {
 }
 #: In which rooms the calls are that nearly all programs make.
 _CALLED_FIRST = ("collectives", "exchanges", "p2p")
-#: What other distributions bring for a name that programs find here.
-_BROUGHT = {
-    "FileStore": "rankwise-stores",
-    "TCPStore": "rankwise-stores",
-    "TaskError": "rankwise-arrays",
-    "all_gather_multigpu": "rankwise-arrays",
-    "all_reduce_multigpu": "rankwise-arrays",
-    "as_completed": "rankwise-arrays",
-    "broadcast_multigpu": "rankwise-arrays",
-    "channel": "rankwise-arrays",
-    "elastic": "rankwise-elastic",
-    "fence": "rankwise-arrays",
-    "functional": "rankwise-arrays",
-    "grid": "rankwise-arrays",
-    "pool": "rankwise-arrays",
-    "prepare": "rankwise-arrays",
-    "reduce_multigpu": "rankwise-arrays",
-    "reduce_scatter_multigpu": "rankwise-arrays",
-    "secret": "rankwise-network",
-    "sendrecv": "rankwise-arrays",
-    "share": "rankwise-arrays",
-    "shared_empty": "rankwise-arrays",
-    "shared_from": "rankwise-arrays",
-    "shared_zeros": "rankwise-arrays",
-    "spawn": "rankwise-launch",
-    "split": "rankwise-arrays",
-    "stats": "rankwise-watch",
-    "wait_all": "rankwise-arrays",
-    "wait_any": "rankwise-arrays",
-    "wait_some": "rankwise-arrays",
-    "world": "rankwise-arrays",
+#: What other distributions bring for names that programs find here.
+_BRINGS = {
+    "rankwise-arrays": [
+        *("TaskError", "as_completed", "channel", "fence", "functional", "grid", "pool", "prepare", "sendrecv"),
+        *("share", "shared_empty", "shared_from", "shared_zeros", "split", "wait_all", "wait_any", "wait_some"),
+        *("all_gather_multigpu", "all_reduce_multigpu", "broadcast_multigpu", "reduce_multigpu", "world"),
+        "reduce_scatter_multigpu",
+    ],
+    "rankwise-elastic": ["elastic"],
+    "rankwise-launch": ["spawn"],
+    "rankwise-network": ["secret"],
+    "rankwise-stores": ["FileStore", "TCPStore"],
+    "rankwise-watch": ["stats"],
 }
+_BROUGHT = {name: distribution for distribution, names in _BRINGS.items() for name in names}
 
 needs_next(
     __name__,

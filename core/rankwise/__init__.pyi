@@ -20,7 +20,7 @@ from rankwise.backends.backend import (
 )
 from rankwise.backends.capability_table import capabilities, supports
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import AnyArray, SparseArray, register_array_type

@@ -8,11 +8,10 @@ from __future__ import annotations
 from rankwise.backends.capability import Capabilities
 from rankwise.backends.cells import Cell, Device, Support, derived
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.backends.declaration import BackendSpec
-from rankwise.backends.naming import not_a_name
 from rankwise.backends.registry import registry
-from rankwise.backends.vocabulary import COLLECTIVES, FEATURES, OPS, POINT_TO_POINT, REDUCTIONS
+from rankwise.backends.vocabulary import COLLECTIVES, FEATURES, OPS, POINT_TO_POINT, REDUCTIONS, not_a_name
 from rankwise.basics import unasked
 from rankwise.basics.arrays import DTYPES, Array, dtype_name, dtype_text
 from rankwise.basics.deadline import Deadline, Timeout, seconds

@@ -7,7 +7,7 @@ An observer is an entry point of the group `rankwise.observers`, which stands fo
 from __future__ import annotations
 
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.basics import entry_points, rich_display, unasked
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.basics.ending import Ending

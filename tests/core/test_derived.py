@@ -13,6 +13,7 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import FutureWork
 from rankwise.collective import derived
+from rankwise.collective.executor import Executor
 from rankwise.errors import DistBackendError, DistTimeoutError
 from rankwise_tools.explaining.algorithms import ALGORITHMS
 
@@ -299,7 +300,7 @@ def check_barrier(size, dtype, counts, layout):
 
     def call(comm, deadline):
         arrived.append(comm.rank)
-        derived.barrier(comm, deadline)
+        Executor(comm, [], [], deadline).run(ALGORITHMS["barrier"]["dissemination"](comm.rank, comm.size))
         return len(arrived)
 
     assert on_ranks(size, call)[0] == [size] * size

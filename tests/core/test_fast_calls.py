@@ -14,8 +14,8 @@ import rankwise as dist
 from rankwise.backends import API_VERSION, IN_THREADS, BackendSpec, Call, Prepared
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
-from rankwise.binding import bound
 from rankwise.groups.world import current
+from rankwise_arrays.plans import bound_call
 from rankwise_local import LocalCommunicator, register_local
 from rankwise_local.communicator import CAPABILITIES
 
@@ -163,7 +163,7 @@ def bind(name: str, **given: Any) -> Any:
     function = getattr(dist, name)
     arguments = signature(function).bind(**given)
     arguments.apply_defaults()
-    return bound(name, arguments.arguments, partial(function, **given))
+    return bound_call(name, arguments.arguments, partial(function, **given))
 
 
 def test_a_bound_call_takes_the_group_s_time_out_of_that_moment(keeping: Keeping) -> None:

@@ -38,14 +38,19 @@ def test_what_is_public_shortens_what_it_raises(name):
     assert isinstance(tree, ast.FunctionDef)
     _, *first, block = tree.body
     before = [ast.unparse(line).partition(":")[0] for line in first]
-    assert before in ([], ["pg = None"], ["made"]), f"all of {name} belongs into one block"
+    assert before in ([], ["pg = None"], ["pg = ticket = None"], ["made"]), f"all of {name} belongs into one block"
     if isinstance(block, ast.With):
         # What ends groups is not interrupted in the midst of it.
-        assert [ast.unparse(item) for item in block.items] in (["shortened"], ["shortened", "held"])
+        assert [ast.unparse(item) for item in block.items] in (
+            ["shortened"],
+            ["shortened", "held"],
+            ["Composed() as call"],
+        )
     else:
         handler = ast.unparse(block.handlers[-1])
         # What makes a call on a group ends that after an interrupt, as what makes groups ends those; these shorten too.
         ends = {"failed(pg, error)", "broken(pg, error)"} if first else {"shorten(error)", "self._broken(error)"}
+        ends = {"message_failed(pg, ticket, error)"} if before == ["pg = ticket = None"] else ends
         ends = {f"not_made('{name}', made, error)"} if before == ["made"] else ends
         assert handler in {f"except BaseException as error:\n    {end}\n    raise" for end in ends}
 

@@ -8,7 +8,7 @@ import pytest
 from tests.threads import at_once
 
 from rankwise.basics import native
-from rankwise.collective.turn import Turn, make_turn
+from rankwise.collective.issue_order import Turn, make_turn
 
 PATIENCE_S = 60.0
 

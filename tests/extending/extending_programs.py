@@ -9,7 +9,7 @@ import numpy as np
 import rankwise as dist
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, Op, ReduceOp
 from rankwise.calls import check
-from rankwise.calls.calling import finish, issued, terms
+from rankwise.calls.calling import carry_out, issued
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 from rankwise.collective.call import OPERATIONS, Call, Operation, same_shape
 from rankwise.collective.described import Described, Steps
@@ -70,9 +70,8 @@ def scan(
     elif pg.shortcuts.described(*plain, timeout):
         return None
     array = check.output_array(pg, "scan", "tensor", tensor)
-    lane = pg.lane(array, "scan", check.reduce_op(pg, "scan", op, array))
-    work = lane.run(Call("scan", array, op), *terms(pg, array, "scan", async_op, timeout))
-    return finish(pg, work, tensor, async_op)
+    call = Call("scan", array, check.reduce_op(pg, "scan", op, array))
+    return carry_out(pg, call, tensor, async_op, timeout)
 
 
 def add_scan() -> None:

@@ -82,9 +82,8 @@ def scan(
         elif pg.shortcuts.described(*plain, timeout):
             return None
         array, remark = check.output_array(pg, "scan", "tensor", tensor), ""
-        lane = pg.lane(array, "scan", check.reduce_op(pg, "scan", op, array))
-        work = lane.run(Call("scan", array, op, remark=remark), *terms(pg, array, "scan", async_op, timeout))
-        return finish(pg, work, tensor, async_op, array)
+        call = Call("scan", array, check.reduce_op(pg, "scan", op, array), remark=remark)
+        return carry_out(pg, call, tensor, async_op, timeout, filled=array)
     except BaseException as error:
         failed(pg, error)
         raise

@@ -25,9 +25,7 @@ def named(tree):
 
 @pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda path: str(path.relative_to(CORE)))
 def test_no_module_of_the_core_imports_or_spells_a_library_with_arrays(path):
-    found = LIBRARIES & set(named(ast.parse(path.read_text())))
-    # What has been retired there is a name that backends do not have here.
-    assert found <= ({"torch"} if path.name == "naming.py" else set())
+    assert not LIBRARIES & set(named(ast.parse(path.read_text())))
 
 
 def test_this_would_be_noticed():

@@ -54,9 +54,8 @@ if TYPE_CHECKING:
     import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
     from rankwise.backends.communicator import Communicator, Watch
-    from rankwise.backends.context import Context
-    from rankwise.backends.contract import Contract, Gauges
-    from rankwise.backends.fast_calls import Caller, Ends, Shortcuts, raise_ended
+    from rankwise.backends.contract import Context, Contract, Gauges
+    from rankwise.backends.fast_calls import Caller, Ends, Shortcuts
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import ApartWork, Landing
     from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
     from rankwise.basics.tracebacks import anew
     from rankwise.basics.work_future import WorkFuture
     from rankwise.codec import decode, encode
-    from rankwise.collective.algorithms.in_step import Beat, in_step
+    from rankwise.collective.algorithms.steps import Recv, Send
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
     from rankwise.collective.comparing import agree, mismatch
     from rankwise.collective.executor import PointToPoint, joined
@@ -83,9 +82,8 @@ if TYPE_CHECKING:
 #: What is not needed by every process that names a backend, and where it is.
 _LATER = {
     "rankwise.backends.communicator": ["Communicator", "Watch"],
-    "rankwise.backends.context": ["Context"],
-    "rankwise.backends.contract": ["Contract", "Gauges"],
-    "rankwise.backends.fast_calls": ["Caller", "Ends", "Shortcuts", "raise_ended"],
+    "rankwise.backends.contract": ["Context", "Contract", "Gauges"],
+    "rankwise.backends.fast_calls": ["Caller", "Ends", "Shortcuts"],
     "rankwise.backends.hookspecs": ["hookimpl"],
     "rankwise.backends.landing": ["ApartWork", "Landing"],
     "rankwise.backends.mailbox": ["Mailbox", "describe_dtype", "described_dtype"],
@@ -102,7 +100,7 @@ _LATER = {
     "rankwise.basics.work_future": ["WorkFuture"],
     "rankwise.codec": ["decode", "encode"],
     "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
-    "rankwise.collective.algorithms.in_step": ["Beat", "in_step"],
+    "rankwise.collective.algorithms.steps": ["Recv", "Send"],
     "rankwise.collective.comparing": ["agree", "mismatch"],
     "rankwise.collective.executor": ["PointToPoint", "joined"],
     "rankwise.collective.issue_order": ["IssueOrder"],
@@ -174,7 +172,6 @@ __all__ = [
     "IssueOrder",
     "Shortcuts",
     "Trail",
-    "raise_ended",
     # what it is handed
     "COLLECTIVE_TAG",
     "FINGERPRINT_TAG",
@@ -233,12 +230,12 @@ __all__ = [
     "Explanation",
     "Stage",
     "Status",
-    "Beat",
     "PointToPoint",
+    "Recv",
+    "Send",
     "derived_algorithm",
     "derived_collectives",
     "fitting_algorithm",
-    "in_step",
     "joined",
     # objects as bytes
     "decode",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rankwise.backends.capability import Capabilities
 from rankwise.backends.cells import Device, derived, native
 from rankwise.backends.declaration import API_VERSION, Availability, BackendSpec
-from rankwise.backends.naming import UNDEFINED, not_a_name
 from rankwise.backends.registry import KNOWN, registry
-from rankwise.backends.vocabulary import COLLECTIVES, device_kind
+from rankwise.backends.vocabulary import COLLECTIVES, UNDEFINED, device_kind, not_a_name
 from rankwise.basics import entry_points
 from rankwise.basics.arguments import shown
 from rankwise.basics.tracebacks import shortened
@@ -18,7 +17,7 @@ from rankwise.errors import BackendUnavailableError, DistError
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
-    from rankwise.backends.context import Context
+    from rankwise.backends.contract import Context
 
 __all__ = [
     "Backend",

@@ -13,12 +13,12 @@ from rankwise.backends.vocabulary import (
     COLLECTIVES,
     OF_THE_CORE,
     OWN_COLLECTIVES,
-    REDUCING,
     device_kind,
     dtype_word,
     needs_of,
     operation,
     reduce_op_name,
+    reducing,
 )
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.devices import device_kind_named
@@ -146,7 +146,7 @@ class Capabilities:
         if not (here := self.here()):
             return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
         parts = [
-            self._declared_answer(name, kind, word, reduction if name in REDUCING else None) for name in needs.names
+            self._declared_answer(name, kind, word, reduction if name in reducing() else None) for name in needs.names
         ]
         also = [self._declared_answer(name, kind, None, None) for name in besides]
         answers = [self.for_group(size, hosts, [kind]), *parts, *also]
@@ -171,7 +171,7 @@ class Capabilities:
         table = [
             (
                 *(device, name, cell.support.value, sorted(cell.dtypes), sorted(cell.only_if)),
-                _sorted(cell.reduce_ops) if name in REDUCING else 0,
+                _sorted(cell.reduce_ops) if name in reducing() else 0,
             )
             for device, declared in sorted(self.devices.items())
             if not declared.here_only
@@ -203,12 +203,6 @@ class Capabilities:
 
         return table_of(backend, plain, here)
 
-    def _answer(self, op: str, device: str, dtype: str | None, reduce_op: str | None) -> Answer:
-        here = self.here()
-        if not here:
-            return Answer(False, Why.UNAVAILABLE, here.reason, here.remedy)
-        return self._declared_answer(op, device, dtype, reduce_op)
-
     def _serves_not(self, device: str) -> Answer:
         return Answer(False, Why.DEVICE, f"it serves {', '.join(self.devices)}, not {device}")
 
@@ -219,7 +213,7 @@ class Capabilities:
         cell = self.cell(op, device)
         if hindrance := cell.hindrance():
             return Answer(False, why_refused(cell), hindrance)
-        if op not in REDUCING:
+        if op not in reducing():
             if op == "barrier" or cell.takes(dtype, None):
                 return _yes(cell)
             return _no_dtype(op, dtype, cell, cell.taken())

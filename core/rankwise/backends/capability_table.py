@@ -13,13 +13,13 @@ from rankwise.backends.registry import registry
 from rankwise.backends.vocabulary import (
     FEATURES,
     OPS,
-    REDUCING,
     device_kind,
     dtype_word,
     nearest,
     needs_of,
     operation,
     reduce_op_name,
+    reducing,
 )
 from rankwise.basics.arguments import require, whole_number
 from rankwise.basics.entry_points import part
@@ -137,9 +137,9 @@ class CapabilityTable:
             names = list(self._names)
         if dtype is not None or reduce_op is not None:
             word, reduction = dtype_word(dtype), reduce_op_name(reduce_op)
-            names = [n for n in names if n in (REDUCING if reduction else OPS) and n != "barrier"]
-            tables = [t for t in tables if any(t._answer(n, d, word, reduction) for n in names for d in t.devices)]
-            names = [n for n in names if any(t._answer(n, d, word, reduction) for t in tables for d in t.devices)]
+            names = [n for n in names if n in (reducing() if reduction else OPS) and n != "barrier"]
+            tables = [t for t in tables if any(t.ask(n, d, word, reduction) for n in names for d in t.devices)]
+            names = [n for n in names if any(t.ask(n, d, word, reduction) for t in tables for d in t.devices)]
         return CapabilityTable(tables, names)
 
     def difference(self, one: str, other: str) -> CapabilityTable:

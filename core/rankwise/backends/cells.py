@@ -132,8 +132,6 @@ class Cell:
     @property
     def usable(self) -> bool:
         """Whether it works on this machine; a condition that fails does not hold."""
-        if self.support is not Support.CONDITIONAL:
-            return self.support is not Support.NO
         return not self.hindrance()
 
     def hindrance(self) -> str:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from rankwise.backends.context import Context
-from rankwise.backends.contract import Contract, Gauges
+from rankwise.backends.contract import Context, Contract, Gauges
 from rankwise.backends.discovery import TRUSTED
 from rankwise.backends.fast_calls import Caller, Shortcuts, fast_calls
 from rankwise.basics.arrays import Array
@@ -45,12 +44,8 @@ class Watch(Protocol):
         """Tell the others why a group has ended; waits for nothing."""
 
 
-def _unnoted(ns: int, message: bool = False) -> None:
-    """Do nothing with a wait that nobody notes."""
-
-
-def _unnoted_error(error: BaseException) -> None:
-    """Do nothing with a failure that nobody notes."""
+def _unnoted(*what: object) -> None:
+    """Do nothing with a wait or a failure that nobody notes."""
 
 
 #: How many kinds of calls are kept. A program has few; one with ever new sizes must not fill the memory.
@@ -77,7 +72,7 @@ class Communicator(Contract):
         #: Told for how many nanoseconds others were waited for, and whether by a message and not by a collective.
         self.on_wait: Callable[..., object] = _unnoted
         #: Told why the group fails, and with it the collective that this thread has begun last, if that goes on.
-        self.on_broken: Callable[[BaseException], object] = _unnoted_error
+        self.on_broken: Callable[[BaseException], object] = _unnoted
         #: Calls what ends this communicator.
         self.supervision = TRUSTED
         self._keeps_kinds = type(self).new_kind is not Communicator.new_kind
@@ -289,7 +284,7 @@ class Communicator(Contract):
                 work.wait()
             return work
         try:
-            self._run(call.op, prepared, given, deadline)
+            self.run_in_turn(call.op, prepared, given, deadline)
         finally:
             order.turn.holder = None  # no call, see `Turn`
             if order.turn.watchers:
@@ -298,23 +293,20 @@ class Communicator(Contract):
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out by the group's thread when its turn comes, and return its work."""
-        return self.order.later(op, partial(self._run, op, prepared, given, deadline), deadline, self.fail)
+        return self.order.later(op, partial(self.run_in_turn, op, prepared, given, deadline), deadline, self.fail)
 
-    def _run(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+    def run_in_turn(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+        """Carry a collective out, whose turn it is; once more if the ranks' memory orders differ, as they know then."""
         if self._failure is not None:
             raise anew(self._failure)
         sequence = next(self.numbers)
         try:
             prepared.run(given, sequence, deadline)
         except OrdersDifferError:
-            self.run_again(op, prepared, given, deadline)
+            self.run_in_turn(op, prepared, given, deadline)
         except BaseException as error:
             self.broken_off(op, sequence, error)
             raise
-
-    def run_again(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
-        """Carry a collective out, whose turn it still is, once the ranks know that their memory orders differ."""
-        self._run(op, prepared, given, deadline)
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective; for backends with a way of their own to compare."""
@@ -327,7 +319,7 @@ class Communicator(Contract):
         """
         if isinstance(error, CollectiveMismatchError):
             return  # all ranks know, nothing has moved: the group is as good as before
-        title = self._title(f"{op} #{sequence}")
+        title = _titled(self.context, f"{op} #{sequence}")
         if isinstance(error, DistTimeoutError):
             raise self.fail(self.timed_out(f"{title}: {error}", error.waited_for)) from None
         if isinstance(error, DistError):
@@ -349,9 +341,6 @@ class Communicator(Contract):
             error = self.watch.explain(self.context, error, tuple(waited_for))
         error.waited_for = tuple(waited_for)
         return error
-
-    def _title(self, what: str) -> str:
-        return _titled(self.context, what)
 
 
 def _titled(context: Context, what: str) -> str:

@@ -15,7 +15,7 @@ from rankwise.backends.cells import Availability
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
-    from rankwise.backends.context import Context
+    from rankwise.backends.contract import Context
     from rankwise.collective.algorithms.table import AlgorithmChoice
     from rankwise.store import Store
 

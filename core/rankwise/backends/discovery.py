@@ -18,7 +18,6 @@ __all__ = [
     "PluginFault",
     "Supervision",
     "TRUSTED",
-    "all_points",
     "described",
     "names_seen",
     "owners",
@@ -33,16 +32,9 @@ ENTRY_POINT_GROUP = "rankwise.backends"
 names_seen: set[str] = set()
 
 
-def all_points() -> list[Point]:
-    """Return the entry points of all installed backends."""
-    points = entry_points.installed(ENTRY_POINT_GROUP)
-    names_seen.update(point.name for point in points)
-    return points
-
-
-def points_of(name: str) -> list[Point]:
-    """Return the installed entry points of a name."""
-    points = [point for point in entry_points.installed(ENTRY_POINT_GROUP, name) if point.name == name]
+def points_of(name: str = "") -> list[Point]:
+    """Return the installed entry points of a name, or of all backends."""
+    points = [point for point in entry_points.installed(ENTRY_POINT_GROUP, name) if name in ("", point.name)]
     names_seen.update(point.name for point in points)
     return points
 
@@ -54,7 +46,7 @@ def owners() -> dict[str, list[str]]:
     pairs = (
         ((name, owner) for name, _, owner in entry_points.declared_by(ENTRY_POINT_GROUP))
         if shows_all
-        else ((point.name, point.owner) for point in all_points())
+        else ((point.name, point.owner) for point in points_of())
     )
     for name, owner in pairs:
         found.setdefault(name, []).append(owner)

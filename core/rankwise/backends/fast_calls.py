@@ -5,11 +5,11 @@ They take only what the slow path has prepared, and so has checked, once before:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sized
+from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rankwise.collective.call import Prepared
     from rankwise.collective.issue_order import IssuedWork, IssueOrder
 
-__all__ = ["Caller", "Ends", "Keeper", "Known", "Shortcuts", "fast_calls", "raise_ended"]
+__all__ = ["Caller", "Ends", "Keeper", "Known", "Shortcuts", "fast_calls"]
 
 
 class Keeper(Protocol):
@@ -37,8 +37,8 @@ class Keeper(Protocol):
     def broken_off(self, op: str, sequence: int, error: BaseException) -> None:
         """End the group after a collective that has failed half-way."""
 
-    def run_again(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
-        """Carry a collective out, whose turn it still is, once the ranks know that their memory orders differ."""
+    def run_in_turn(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> None:
+        """Carry a collective out, whose turn it is."""
 
     def line_up(self, op: str, prepared: Prepared, given: Any, deadline: Deadline) -> IssuedWork:
         """Have a collective carried out when its turn comes."""
@@ -50,9 +50,8 @@ Ends: TypeAlias = "Callable[[BaseException], object]"
 _Kind: TypeAlias = "tuple[tuple[Any, ...], Any, Any]"
 #: See `bind` of `Shortcuts`.
 Binder: TypeAlias = "Callable[[str, tuple[Any, ...], Timeout | None, Callable[[], Any], Ends], Callable[[], Any]]"
-#: How many frames there are to the program's: that of `begin`, that of what calls it, and for a public call that of the
-#: fast call and its own.
-_BELOW_A_BOUND_CALL, _BELOW_A_PUBLIC_CALL = 2, 4
+#: How many frames there are to the program's: that of `begin`, and that of what calls it.
+_BELOW_A_BOUND_CALL = 2
 #: What carries out a call that the slow path has prepared: a communicator, what it keeps of that kind of call, and what
 #: that takes of this one; and this rank's own contribution, or a kind of device.
 Known: TypeAlias = "tuple[Keeper, Prepared, Any, Any]"
@@ -60,23 +59,31 @@ Known: TypeAlias = "tuple[Keeper, Prepared, Any, Any]"
 
 def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
     """Return the fast calls of one group on its communicator."""
-    array_type, op_type, rank = np.ndarray, ReduceOp, comm.rank
-    collected, trail, kinds = group.collected, group.trail, comm.kinds
-    order, sequence = comm.order, comm.numbers
-    turn, begin, end = order.turn, trail.begin, trail.end
-    take = turn.take
+    collected, kinds, order, sequence = group.collected, comm.kinds, comm.order, comm.numbers
+    begin, end = group.trail.begin, group.trail.end
+    turn, take = order.turn, order.turn.take
+    kind_of = partial(_kind_of, comm.rank)
 
-    def carry_out(name: str, array: Any, found: Prepared, given: Any, timeout_s: float) -> bool:
+    def carry_out(name: str, *args: Any) -> bool:
+        *of_kind, timeout = args
+        kind = None if collected else kind_of(name, of_kind)
+        if kind is None:
+            return False
+        key, given, array = kind
+        found = kinds.get(key)
+        if found is None:
+            return False
+        timeout_s = group.timeout_s if timeout is None else seconds(timeout)
         me = object()
         try:
             if not take(me):
                 return False
-            begin(name, array, _BELOW_A_PUBLIC_CALL)  # here, as it counts the frames up to the program's
+            begin(name, array)  # here, as it counts the frames up to the program's
             number, deadline = next(sequence), Deadline(timeout_s)
             try:
                 found.run(given, number, deadline)
             except OrdersDifferError:
-                comm.run_again(name, found, given, deadline)
+                comm.run_in_turn(name, found, given, deadline)
             except BaseException as error:
                 comm.broken_off(name, number, error)
                 raise
@@ -88,47 +95,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         end()
         return True
 
-    def array_call(name: str, reduces: bool) -> Callable[[Any, Any, Timeout | None], bool]:
-        def call(array: Any, option: Any, timeout: Timeout | None) -> bool:
-            if type(array) is not array_type or not array.flags.carray or collected:
-                return False
-            given: Any
-            if not reduces:
-                found = kinds.get((name, option, array.dtype, array.shape))
-                given = ([array], []) if option == rank else ([], [array])
-            elif type(option) is op_type and option.factor is None:
-                found = kinds.get((name, option.name, array.dtype, array.shape))
-                given = array, option
-            else:
-                return False
-            timeout_s = group.timeout_s if timeout is None else seconds(timeout)
-            return found is not None and carry_out(name, array, found, given, timeout_s)
-
-        return call
-
-    def barrier(timeout: Timeout | None) -> bool:
-        found = kinds.get(("barrier",))
-        if found is None or collected:
-            return False
-        timeout_s = group.timeout_s if timeout is None else seconds(timeout)
-        return carry_out("barrier", "cpu", found, None, timeout_s)
-
-    def kind_of(name: str, args: tuple[Any, ...]) -> _Kind | None:
-        if name == "barrier":
-            return ("barrier",), None, "cpu"
-        if name not in ("all_reduce", "broadcast"):
-            return None
-        array, option = args
-        if type(array) is not array_type or not array.flags.carray:
-            return None
-        if name == "broadcast":
-            given = ([array], []) if option == rank else ([], [array])
-            return (name, option, array.dtype, array.shape), given, array
-        if type(option) is not op_type or option.factor is not None:
-            return None
-        return (name, option.name, array.dtype, array.shape), args, array
-
-    def known(name: str, args: tuple[Any, ...]) -> Known | None:
+    def known(name: str, args: Sequence[Any]) -> Known | None:
         kind = None if turn.closed else kind_of(name, args)
         if kind is None:
             return None
@@ -136,12 +103,33 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         found = kinds.get(key)
         return None if found is None else (comm, found, given, array)
 
-    all_reduce, broadcast = array_call("all_reduce", True), array_call("broadcast", False)
-    bind = _binder(comm, group, kind_of)
-    return Shortcuts(all_reduce=all_reduce, broadcast=broadcast, barrier=barrier, bind=bind, known=known)
+    return Shortcuts(
+        all_reduce=partial(carry_out, "all_reduce"),
+        broadcast=partial(carry_out, "broadcast"),
+        barrier=partial(carry_out, "barrier"),
+        bind=_binder(comm, group, kind_of),
+        known=known,
+    )
 
 
-def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, tuple[Any, ...]], _Kind | None]) -> Binder:
+def _kind_of(rank: int, name: str, args: Sequence[Any]) -> _Kind | None:
+    """Return what is kept of a call's kind, by what it takes but for the time-out; None if the call is not plain."""
+    if name == "barrier":
+        return ("barrier",), None, "cpu"
+    if name not in ("all_reduce", "broadcast"):
+        return None
+    array, option = args
+    if type(array) is not np.ndarray or not array.flags.carray:
+        return None
+    if name == "broadcast":
+        given = ([array], []) if option == rank else ([], [array])
+        return (name, option, array.dtype, array.shape), given, array
+    if type(option) is not ReduceOp or option.factor is not None:
+        return None
+    return (name, option.name, array.dtype, array.shape), (array, option), array
+
+
+def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, Sequence[Any]], _Kind | None]) -> Binder:
     """Return what binds calls of a group: see `bind` of `Shortcuts`."""
     collected, kinds, order, turn = group.collected, comm.kinds, comm.order, comm.order.turn
     begin, end, sequence, take = group.trail.begin, group.trail.end, comm.numbers, comm.order.turn.take
@@ -170,7 +158,7 @@ def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, tuple[Any, ...]
                     try:
                         run(number, deadline)
                     except OrdersDifferError:
-                        comm.run_again(name, found, given, deadline)
+                        comm.run_in_turn(name, found, given, deadline)
                     except BaseException as error:
                         comm.broken_off(name, number, error)
                         raise
@@ -228,15 +216,6 @@ class Caller(Protocol):
 def _nothing(*args: Any) -> bool:
     """Do nothing, and say so."""
     return False
-
-
-def raise_ended(ends: Ends, error: BaseException) -> NoReturn:
-    """End a call that has failed in compiled code, and raise its error as a public function does."""
-    try:
-        raise error
-    except BaseException as again:
-        ends(again)
-        raise
 
 
 def _run_of(found: Prepared, given: Any) -> Callable[[int, Deadline], None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankwise.backends.capability import ANY_SIZE, Capabilities
 from rankwise.backends.cells import Availability, Cell, Condition, Device, Support, Why, in_order, why_refused
-from rankwise.backends.vocabulary import FEATURES, OPS, REDUCING
+from rankwise.backends.vocabulary import FEATURES, OPS, reducing
 
 __all__ = ["Memo", "cell_of", "plain_table", "table_of"]
 
@@ -86,7 +86,7 @@ def _plain(table: Capabilities, name: str, device: str, hindrance: Memo, here: A
         plain["only_if"] = {dtype: condition.reason for dtype, condition in cell.only_if.items()}
         plain["lacks"] = [dtype for dtype in cell.only_if if here and cell.lacks(dtype)]
         cell = replace(cell, only_if={})
-    if name in REDUCING:
+    if name in reducing():
         plain["reduce_ops"] = {each: in_order(taken) for each in cell.reduce_ops if (taken := cell.reduced(each))}
     else:
         plain["dtypes"] = in_order(cell.dtypes)

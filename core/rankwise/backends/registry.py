@@ -19,9 +19,8 @@ from rankwise.backends.capability import Capabilities
 from rankwise.backends.cells import Availability
 from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
-from rankwise.backends.naming import not_a_name
 from rankwise.backends.requirement import Others
-from rankwise.backends.vocabulary import DECLARED_DEVICES
+from rankwise.backends.vocabulary import DECLARED_DEVICES, not_a_name
 from rankwise.basics import entry_points
 from rankwise.basics.arguments import with_article
 from rankwise.basics.deadline import Deadline
@@ -34,7 +33,7 @@ from rankwise.errors import BackendNotFoundError, DistError, PluginError
 
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
-    from rankwise.backends.context import Context
+    from rankwise.backends.contract import Context
 
 __all__ = ["KNOWN", "Registry", "registry"]
 
@@ -76,8 +75,8 @@ class Registry:
         except PluginFault as fault:
             raise ValueError(f"backend {name!r} cannot be registered: {fault}") from fault.__cause__
         with self._registering:
-            taken = "in this process" if spec.name in self._in_process else self._origin(spec.name)
-            if taken and not replace:
+            if not replace and (owner := self.provider(spec.name)):
+                taken = "in this process" if spec.name in self._in_process else f"by {owner}"
                 raise ValueError(f"backend {spec.name!r} is already registered {taken}; replace=True replaces it")
             self._in_process[spec.name] = spec
             self._forget_answer(spec.name)
@@ -89,7 +88,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all installed and registered backends, without loading any."""
-        return sorted({*self._in_process, *(point.name for point in discovery.all_points())})
+        return sorted({*self._in_process, *(point.name for point in discovery.points_of())})
 
     def get(self, name: str) -> BackendSpec:
         """Return the backend called `name`, loading its plugin if need be.
@@ -140,12 +139,11 @@ class Registry:
             return error
         return None
 
-    def availability(self, name: str) -> Availability:
-        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again."""
-        return self.availability_within(_ANSWER_S, name)
+    def availability(self, name: str, timeout_s: float = _ANSWER_S) -> Availability:
+        """Tell whether `name` can run here, and if not why; never raises. A "yes" is kept, a "no" asked for again.
 
-    def availability_within(self, timeout_s: float, name: str) -> Availability:
-        """Tell the same, if the backend may not look as long as it would like to."""
+        `timeout_s` is for how long the backend may look.
+        """
         name = str(name)
         if not self._answers.get(name):
             self._answers.pop(name, None)
@@ -214,21 +212,17 @@ class Registry:
         """Return what calls the functions of a backend."""
         return Supervision(self.get(name).attends, lambda: f"backend {name!r}, from {self.provider(name)}")
 
-    def providers(self) -> dict[str, str]:
-        """Return what brings each installed and registered backend, as `provider` tells it, by one look."""
+    def providers(self, name: str = "") -> dict[str, str]:
+        """Return the distribution and version that brings each installed backend, or one, or "this process"."""
         found: dict[str, list[str]] = {}
-        for point in discovery.all_points():
+        for point in discovery.points_of(name):
             found.setdefault(point.name, []).append(point.owner)
-        return {
-            **{name: " and ".join(owners) for name, owners in found.items()},
-            **dict.fromkeys(self._in_process, "this process"),
-        }
+        installed = {each: " and ".join(owners) for each, owners in found.items()}
+        return {**installed, **dict.fromkeys(self._in_process, "this process")}
 
     def provider(self, name: str) -> str:
-        """Return the distribution and version that brings `name`, or "this process"."""
-        if name in self._in_process:
-            return "this process"
-        return " and ".join(point.owner for point in discovery.points_of(name))
+        """Return what brings `name`; nothing if it is not there."""
+        return self.providers(name).get(name, "")
 
     def terms(self, name: str) -> str:
         """Return what all ranks of a group must have in common about a backend."""
@@ -284,10 +278,6 @@ class Registry:
         DECLARED_DEVICES.update(spec.capabilities.devices)
         return replace(spec, capabilities=replace(spec.capabilities, here=lambda: self._here(spec.name, _ANSWER_S)))
 
-    def _origin(self, name: str) -> str:
-        points = discovery.points_of(name)
-        return f"by {' and '.join(point.owner for point in points)}" if points else ""
-
     def _load(self, name: str) -> BackendSpec:
         value = None if _setting(name) in os.environ else discovery.quickly(name)
         points: list[Point] = []
@@ -310,7 +300,7 @@ class Registry:
             raise error from fault.__cause__
 
     def _not_found(self, name: str) -> tuple[str, str]:
-        points = discovery.all_points()
+        points = discovery.points_of()
         names = sorted({*self._in_process, *(point.name for point in points)})
         remedy = f"pip install {KNOWN[name]}" if name in KNOWN else ""
         parts = [f"no backend {str(name)!r} is installed (installed: {', '.join(names) or 'none'})"]

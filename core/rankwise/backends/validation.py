@@ -13,8 +13,7 @@ from rankwise.backends.capability import Capabilities
 from rankwise.backends.cells import Availability, Cell, Condition, Device, Support
 from rankwise.backends.declaration import API_VERSION, OLDEST_API_VERSION, BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault
-from rankwise.backends.naming import not_a_name
-from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest
+from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS, nearest, not_a_name
 from rankwise.basics.arguments import is_integer, with_article
 from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series

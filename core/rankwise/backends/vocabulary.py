@@ -1,4 +1,4 @@
-"""The words of the capability tables, and how a question may spell them: operations, features, devices, dtypes, ops.
+"""The words of the tables, and how they may be spelt: names of backends, operations, features, devices, dtypes, ops.
 
 A question that has no answer because a word is misspelt is a `ValueError` that names the nearest word, never a "no".
 """
@@ -6,7 +6,7 @@ A question that has no answer because a word is misspelt is a `ValueError` that 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
@@ -32,15 +32,22 @@ __all__ = [
     "OWN_COLLECTIVES",
     "Needs",
     "POINT_TO_POINT",
-    "REDUCING",
     "REDUCTIONS",
+    "UNDEFINED",
     "device_kind",
     "dtype_word",
     "nearest",
     "needs_of",
+    "not_a_name",
     "operation",
+    "reducing",
     "reduce_op_name",
 ]
+
+#: The name of no backend, as torch has it.
+UNDEFINED = "undefined"
+
+_TAKEN = {"tcp": "it has been retired", UNDEFINED: "it stands for no backend"}
 
 POINT_TO_POINT = ("send", "recv")
 #: These are of the table now, which a program may have added to.
@@ -50,21 +57,10 @@ OPS: Mapping[str, Any] = ChainMap(OPERATIONS, dict.fromkeys(POINT_TO_POINT))
 OWN_COLLECTIVES = frozenset(OPERATIONS)
 
 
-class _Reducing(Set[str]):
-    """The collectives of the table that reduce."""
+def reducing() -> list[str]:
+    """Return the collectives of the table that reduce."""
+    return [op for op, row in OPERATIONS.items() if row.reduces]
 
-    def __contains__(self, op: object) -> bool:
-        row = OPERATIONS.get(op)  # type: ignore[call-overload]
-        return row is not None and bool(row.reduces)
-
-    def __iter__(self) -> Iterator[str]:
-        return (op for op, row in OPERATIONS.items() if row.reduces)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-REDUCING = _Reducing()
 
 FEATURES: Mapping[str, str] = MappingProxyType(
     {
@@ -197,8 +193,8 @@ def needs_of(call: Any, reduce_op: str | None = None) -> Needs:
             near = nearest(str(call), (*OPS, *FEATURES), besides=CALLS)
             raise ValueError(f"no such operation or feature, and no such call: {shown(call)}; {near}")
         needs = Needs((call,))
-    if reduce_op is not None and REDUCING.isdisjoint(needs.names):
-        raise ValueError(f"{call} has no reduce op; {', '.join(sorted(REDUCING))} have")
+    if reduce_op is not None and not any(name in reducing() for name in needs.names):
+        raise ValueError(f"{call} has no reduce op; {', '.join(sorted(reducing()))} have")
     return needs
 
 
@@ -266,3 +262,22 @@ def _kind_of_object(value: Any) -> str:
     if hasattr(value, "__array_interface__"):
         return "cpu"
     raise TypeError(f"{shown(value)} is neither a device nor an array; pass a name such as 'cpu' or 'cuda:0'")
+
+
+def not_a_name(name: object) -> str:
+    """Return why something cannot be the name of a backend; nothing if it can."""
+    if not isinstance(name, str):
+        return f"a name is a string, not {name!r}"
+    if name in _TAKEN:
+        return f"{name!r} is reserved: {_TAKEN[name]}"
+    if _is_plain(name):
+        return ""
+    import re  # which costs a good name more than all the rest
+
+    normal = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
+    could = f", such as {normal!r}" if _is_plain(normal) and normal not in _TAKEN else ""
+    return f"a name has lower-case letters, digits and underscores only{could}"
+
+
+def _is_plain(name: str) -> bool:
+    return name.isascii() and name.isidentifier() and name == name.lower()

@@ -1,4 +1,4 @@
-"""What the public calls have in common: the terms on which an operation is issued, and how its call ends."""
+"""What the public calls have in common: how an operation is issued, and how its call ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import get_ident
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,27 +17,54 @@ from rankwise.basics.interrupts import forget_waited, has_only_waited, is_interr
 from rankwise.basics.recording import Ticket, title
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.basics.work import COMPLETED, BoundWork, FutureWork, Work
+from rankwise.collective.call import Call
 from rankwise.collective.issue_order import IssuedWork
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["CombinedWork", "bounded", "broken", "failed", "finish", "issued", "put_back", "require_uneven", "terms"]
+__all__ = [
+    "CombinedWork",
+    "Composed",
+    "bounded",
+    "broken",
+    "carry_out",
+    "failed",
+    "finish",
+    "issued",
+    "put_back",
+    "require_uneven",
+]
 
 
-def terms(
-    group: ProcessGroup, device: str | Array, op: str, async_op: bool, timeout: Timeout | None
-) -> tuple[float, bool]:
-    """Begin a collective: return its time-out in seconds, and whether its call returns before it has ended.
+def carry_out(
+    group: ProcessGroup,
+    call: Call,
+    result: Any,
+    async_op: bool,
+    timeout: Timeout | None,
+    *,
+    filled: Any = None,
+    own: Array = None,
+    after: Callable[[], object] | None = None,
+) -> Work | None:
+    """Carry out a collective whose arguments have been checked, and end its public call.
 
-    `device` is the array, or the kind of device if there is none.
+    `result` are the caller's own buffers, `filled` the arrays that the operation fills for these, and `after` is called
+    when it has. `own` is what the tables and records take for this rank's contribution if that is not `call.array`.
     """
-    if timeout is None and not async_op and not group.collected:  # almost always, and each call pays for it
-        group.trail.begin(op, device)
-        return group.timeout_s, False
-    if async_op:
-        group.require_feature("async", device if isinstance(device, str) else device_of(device), op)
-    timeout_s = bounded(group, device, op, timeout)
-    group.trail.begin(op, device)
-    return timeout_s, async_op or get_ident() in group.collected
+    if call.array is None:
+        lane, own = group.any_lane(call.op)
+    else:
+        own = call.array if own is None else own
+        lane = group.lane(own, call.op, call.reduce_op)
+    timeout_s, returns = group.timeout_s, False
+    if async_op or timeout is not None or group.collected:  # almost never, and each call pays for it
+        if async_op:
+            group.require_feature("async", own if isinstance(own, str) else device_of(own), call.op)
+        timeout_s = bounded(group, own, call.op, timeout)
+        returns = async_op or get_ident() in group.collected
+    group.trail.begin(call.op, own)
+    work = lane.run(call, timeout_s, returns)
+    return finish(group, work if after is None else CombinedWork([work], after=after), result, async_op, filled)
 
 
 def issued(group: ProcessGroup, name: str, result: Any, timeout: Timeout | None, *args: Any) -> Work | None:
@@ -134,6 +162,25 @@ def broken(group: ProcessGroup | None, error: BaseException, call: str = "") -> 
         trace = error.__traceback__
         group.interrupted(error, call or ("a call" if trace is None else trace.tb_frame.f_code.co_name))
     shorten(error)
+
+
+class Composed:
+    """A public call that is made of others, as `with Composed() as call` around its body: `failed` ends it.
+
+    Attributes:
+        begun_on: The group, once the call has begun.
+    """
+
+    begun_on: ProcessGroup | None = None
+
+    def __enter__(self) -> Composed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            failed(self.begun_on, error)
 
 
 def _bound(group: ProcessGroup, work: Work, result: Any) -> Work:

@@ -17,7 +17,7 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import CombinedWork, failed, finish, put_back, terms
+from rankwise.calls.calling import CombinedWork, Composed, carry_out, failed
 from rankwise.calls.collectives import all_reduce
 from rankwise.calls.exchanges import all_gather
 from rankwise.collective.call import Call
@@ -188,11 +188,8 @@ def all_reduce_coalesced(
         arrays = None if get_ident() in pg.collected else _small_ones(pg, given)
         if arrays is not None:
             flat, together = packed(arrays), (-len(arrays), shapes_mark(arrays))
-            lane = pg.lane(flat, "all_reduce", check.reduce_op(pg, "all_reduce", op, flat))
-            call = Call("all_reduce", flat, op, together=together)
-            work = lane.run(call, *terms(pg, flat, "all_reduce", async_op, None))
-            filled = CombinedWork([work], after=lambda: unpack(flat, arrays))
-            return finish(pg, put_back(filled, given, arrays), given, async_op, given)
+            call = Call("all_reduce", flat, check.reduce_op(pg, "all_reduce", op, flat), together=together)
+            return carry_out(pg, call, given, async_op, None, filled=arrays, after=lambda: unpack(flat, arrays))
         with Coalesced(pg, async_ops=True) as block:
             for tensor in given:
                 all_reduce(tensor, op, group)
@@ -232,10 +229,10 @@ def all_gather_coalesced(
         >>> outputs
         [[array([0]), array([1])]]
     """
-    pg = None
-    try:
+    with Composed() as call:
         if (pg := resolve(group, "all_gather_coalesced")) is None:
             return None
+        call.begun_on = pg
         require(output_tensor_lists=output_tensor_lists, input_tensor_list=input_tensor_list)
         if async_op:
             _require_async(pg, "all_gather_coalesced")
@@ -246,9 +243,6 @@ def all_gather_coalesced(
             for outputs, tensor in zip(output_tensor_lists, input_tensor_list, strict=True):
                 all_gather(outputs, tensor, group)
         return _ended(block, list(output_tensor_lists), async_op)
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 #: Up to how many arrays, and how many bytes of all, are reduced as one. With more to move, what they have in common is

@@ -24,7 +24,7 @@ from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed, finish, issued, require_uneven, terms
+from rankwise.calls.calling import carry_out, failed, issued, require_uneven
 from rankwise.calls.check import aside, parts_aside
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike
@@ -82,10 +82,8 @@ def broadcast(
         found = check.by_memory(pg, tensor, is_filled=not is_root)
         given = tensor if found is None else found.memory
         array = (check.input_array if is_root else check.output_array)(pg, "broadcast", "tensor", given)
-        lane = pg.lane(array, "broadcast")
         call = Call("broadcast", array, root=root, reordered=found)
-        work = lane.run(call, *terms(pg, array, "broadcast", async_op, timeout))
-        return finish(pg, work, tensor, async_op, None if is_root or found is not None else array)
+        return carry_out(pg, call, tensor, async_op, timeout, filled=None if is_root or found is not None else array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -150,12 +148,12 @@ def all_reduce(
             found, remark = check.by_memory(pg, tensor), ""
             given = tensor if found is None else found.memory
             given = array = check.reducible_array(pg, "all_reduce", "tensor", given)
-        lane = pg.lane(array, "all_reduce", check.reduce_op(pg, "all_reduce", op, array))
+        reduction = check.reduce_op(pg, "all_reduce", op, array)
         if given is not array:
+            pg.lane(array, "all_reduce", reduction)  # which refuses what no feature would help
             pg.require_feature("sparse", "cpu", "all_reduce")
-        call = Call("all_reduce", given, op, remark=remark, reordered=found)
-        work = lane.run(call, *terms(pg, array, "all_reduce", async_op, timeout))
-        return finish(pg, work, tensor, async_op, given if found is None else None)
+        call = Call("all_reduce", given, reduction, remark=remark, reordered=found)
+        return carry_out(pg, call, tensor, async_op, timeout, filled=given if found is None else None, own=array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -213,10 +211,8 @@ def reduce(
         found = check.by_memory(pg, tensor, is_filled=is_root)
         given = tensor if found is None else found.memory
         array = check.reducible_array(pg, "reduce", "tensor", given, is_result=is_root)
-        lane = pg.lane(array, "reduce", check.reduce_op(pg, "reduce", op, array))
-        call = Call("reduce", array, op, root, reordered=found)
-        work = lane.run(call, *terms(pg, array, "reduce", async_op, timeout))
-        return finish(pg, work, tensor, async_op, array if is_root and found is None else None)
+        call = Call("reduce", array, check.reduce_op(pg, "reduce", op, array), root, reordered=found)
+        return carry_out(pg, call, tensor, async_op, timeout, filled=array if is_root and found is None else None)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -280,9 +276,8 @@ def gather(
             check.apart(pg, "gather", "gather_list", parts)
             array = aside(array, parts, parts[root])
         require_uneven(pg, "gather", parts)
-        lane = pg.lane(array, "gather")
-        work = lane.run(Call("gather", array, root=root, outs=parts), *terms(pg, array, "gather", async_op, timeout))
-        return finish(pg, work, gather_list, async_op, parts)
+        call = Call("gather", array, root=root, outs=parts)
+        return carry_out(pg, call, gather_list, async_op, timeout, filled=parts)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -346,9 +341,8 @@ def scatter(
             check.same_size(pg, "scatter", array, "tensor", parts[root], "this rank's own entry of scatter_list")
             parts = parts_aside(parts, array)
         require_uneven(pg, "scatter", parts)
-        lane = pg.lane(array, "scatter")
-        work = lane.run(Call("scatter", array, root=root, ins=parts), *terms(pg, array, "scatter", async_op, timeout))
-        return finish(pg, work, tensor, async_op, array)
+        call = Call("scatter", array, root=root, ins=parts)
+        return carry_out(pg, call, tensor, async_op, timeout, filled=array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -387,8 +381,7 @@ def barrier(
                 return work
         elif pg.shortcuts.barrier(timeout):
             return None
-        lane, device = pg.any_lane("barrier")
-        return finish(pg, lane.run(Call("barrier"), *terms(pg, device, "barrier", async_op, timeout)), None, async_op)
+        return carry_out(pg, Call("barrier"), None, async_op, timeout)
     except BaseException as error:
         failed(pg, error)
         raise

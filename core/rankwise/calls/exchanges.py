@@ -13,7 +13,7 @@ from rankwise.basics.deadline import Timeout
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
 from rankwise.calls import check
-from rankwise.calls.calling import failed, finish, issued, require_uneven, terms
+from rankwise.calls.calling import carry_out, failed, issued, require_uneven
 from rankwise.calls.check import aside, parts_aside
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
@@ -84,9 +84,7 @@ def all_gather(
         check.apart(pg, "all_gather", "tensor_list", parts)
         array = aside(array, parts, parts[pg.rank()])
         require_uneven(pg, "all_gather", parts)
-        lane = pg.lane(array, "all_gather")
-        work = lane.run(Call("all_gather", array, outs=parts), *terms(pg, array, "all_gather", async_op, timeout))
-        return finish(pg, work, tensor_list, async_op, parts)
+        return carry_out(pg, Call("all_gather", array, outs=parts), tensor_list, async_op, timeout, filled=parts)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -142,9 +140,7 @@ def all_gather_single(
         check.same_kind(pg, "all_gather_single", array, "input_tensor", [output], "output_tensor")
         parts = check.equal_parts(pg, "all_gather_single", "output_tensor", output, array, "input_tensor")
         array = aside(array, (output,), parts[pg.rank()])
-        lane = pg.lane(array, "all_gather")
-        work = lane.run(Call("all_gather", array, outs=parts), *terms(pg, array, "all_gather", async_op, timeout))
-        return finish(pg, work, output_tensor, async_op, output)
+        return carry_out(pg, Call("all_gather", array, outs=parts), output_tensor, async_op, timeout, filled=output)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -203,11 +199,8 @@ def reduce_scatter(
         check.same_size(pg, "reduce_scatter", array, "output", parts[pg.rank()], "this rank's own entry of input_list")
         parts = parts_aside(parts, array)
         require_uneven(pg, "reduce_scatter", parts)
-        lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter", op, array))
-        work = lane.run(
-            Call("reduce_scatter", array, op, ins=parts), *terms(pg, array, "reduce_scatter", async_op, timeout)
-        )
-        return finish(pg, work, output, async_op, array)
+        call = Call("reduce_scatter", array, check.reduce_op(pg, "reduce_scatter", op, array), ins=parts)
+        return carry_out(pg, call, output, async_op, timeout, filled=array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -264,11 +257,8 @@ def reduce_scatter_single(
         check.same_kind(pg, "reduce_scatter_single", array, "output", [whole], "input")
         parts = check.equal_parts(pg, "reduce_scatter_single", "input", whole, array, "output")
         parts = parts_aside(parts, array)
-        lane = pg.lane(array, "reduce_scatter", check.reduce_op(pg, "reduce_scatter_single", op, array))
-        work = lane.run(
-            Call("reduce_scatter", array, op, ins=parts), *terms(pg, array, "reduce_scatter", async_op, timeout)
-        )
-        return finish(pg, work, output, async_op, array)
+        call = Call("reduce_scatter", array, check.reduce_op(pg, "reduce_scatter_single", op, array), ins=parts)
+        return carry_out(pg, call, output, async_op, timeout, filled=array)
     except BaseException as error:
         failed(pg, error)
         raise
@@ -324,8 +314,8 @@ def all_to_all(
         ins = check.array_list(pg, "all_to_all", "input_tensor_list", input_tensor_list, writable=False)
         check.same_kind(pg, "all_to_all", ins[0], "the first input", [*ins, *outs], "the arrays")
         check.apart(pg, "all_to_all", "output_tensor_list", outs, ins)
-        work = _exchange(pg, "all_to_all", outs, ins, async_op, timeout)
-        return finish(pg, work, output_tensor_list, async_op, outs)
+        call = _exchange(pg, "all_to_all", outs, ins)
+        return carry_out(pg, call, output_tensor_list, async_op, timeout, filled=outs, own=ins[0])
     except BaseException as error:
         failed(pg, error)
         raise
@@ -387,8 +377,8 @@ def all_to_all_single(
         ins = check.split_parts(pg, "all_to_all_single", "input", array, input_split_sizes)
         check.same_kind(pg, "all_to_all_single", array, "input", [whole], "output")
         check.apart(pg, "all_to_all_single", "output", [whole], [array])
-        work = _exchange(pg, "all_to_all_single", outs, ins, async_op, timeout)
-        return finish(pg, work, output, async_op, whole)
+        call = _exchange(pg, "all_to_all_single", outs, ins)
+        return carry_out(pg, call, output, async_op, timeout, filled=whole, own=ins[0])
     except BaseException as error:
         failed(pg, error)
         raise
@@ -400,13 +390,8 @@ reduce_scatter_tensor = reduce_scatter_single
 """`reduce_scatter_single` by the name that torch used before 2.13."""
 
 
-def _exchange(
-    pg: ProcessGroup, op: str, outs: list[Any], ins: list[Any], async_op: bool, timeout: Timeout | None
-) -> Work:
+def _exchange(pg: ProcessGroup, op: str, outs: list[Any], ins: list[Any]) -> Call:
     mine = pg.rank()
     check.same_size(pg, op, outs[mine], "this rank's own output part", ins[mine], "its own input part")
     require_uneven(pg, op, outs, ins)
-    lane = pg.lane(ins[0], "all_to_all")
-    return lane.run(
-        Call("all_to_all", ins[mine], ins=ins, outs=outs), *terms(pg, ins[0], "all_to_all", async_op, timeout)
-    )
+    return Call("all_to_all", ins[mine], ins=ins, outs=outs)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.calls.calling import failed
+from rankwise.calls.calling import Composed
 from rankwise.collective.call import Call
 from rankwise.errors import DistTimeoutError
 from rankwise.groups.process_group import ProcessGroup
@@ -37,10 +37,10 @@ def monitored_barrier(
     Examples:
         >>> dist.monitored_barrier(timeout=30)
     """
-    pg = None
-    try:
+    with Composed() as call:
         if (pg := resolve(group, "monitored_barrier")) is None:
             return
+        call.begun_on = pg
         timeout_s = pg.timeout_s if timeout is None else seconds(timeout)
         lane, _ = pg.any_lane("barrier")
         if pg.store is None:
@@ -59,9 +59,6 @@ def monitored_barrier(
         store.add(_TOLD, 1)
         if verdict != "ok":
             raise DistTimeoutError(verdict)
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def _place(store: Store, number: int) -> PrefixStore:

@@ -15,8 +15,8 @@ import numpy as np
 
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import Array
-from rankwise.basics.devices import DeviceKind, device_kind_named, placed, to_host
-from rankwise.calls.calling import failed
+from rankwise.basics.devices import device_kind_named, placed, to_host
+from rankwise.calls.calling import Composed
 from rankwise.calls.collectives import broadcast, gather, scatter
 from rankwise.calls.exchanges import all_gather
 from rankwise.calls.p2p import recv, send
@@ -64,22 +64,17 @@ def all_gather_object(object_list: list[Any], obj: Any, group: GroupLike = None,
         >>> names
         [{'rank': 0}, {'rank': 1}]
     """
-    pg = None
-    try:
-        members = _group(group, "all_gather_object")
-        if members is None:
+    with Composed() as call:
+        if (pg := _group(group, "all_gather_object")) is None:
             return
         require(object_list=object_list, pickle=pickle)
-        _sized(members, "all_gather_object", "object_list", object_list)
-        mine = _pack(members, obj, pickle)
-        pg = members
+        _sized(pg, "all_gather_object", "object_list", object_list)
+        mine = _pack(pg, obj, pickle)
+        call.begun_on = pg
         lengths = _lengths(pg, mine)
         parts, mine = _rooms(pg, "all_gather", lengths, mine)
         all_gather(parts, mine, pg)
         object_list[:] = _unpacked(pg, parts, lengths, pickle)
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def gather_object(
@@ -112,24 +107,19 @@ def gather_object(
         >>> found
         ['from 0', 'from 1']
     """
-    pg = None
-    try:
-        members = _group(group, "gather_object")
-        if members is None:
+    with Composed() as call:
+        if (pg := _group(group, "gather_object")) is None:
             return
-        root = group_rank(members, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
+        root = group_rank(pg, "dst", 0 if dst is None and group_dst is None else dst, group_dst)
         require(object_gather_list=object_gather_list, pickle=pickle)
-        _root_objects(members, "gather_object", "object_gather_list", object_gather_list, root)
-        mine = _pack(members, obj, pickle)
-        pg = members
+        _root_objects(pg, "gather_object", "object_gather_list", object_gather_list, root)
+        mine = _pack(pg, obj, pickle)
+        call.begun_on = pg
         lengths = _lengths(pg, mine)
         parts, mine = _rooms(pg, "gather", lengths, mine, pg.rank() == root)
         gather(mine, parts or None, group=pg, group_dst=root)
         if object_gather_list is not None and pg.rank() == root:
             object_gather_list[:] = _unpacked(pg, parts, lengths, pickle)
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def broadcast_object_list(
@@ -162,24 +152,19 @@ def broadcast_object_list(
         >>> objects
         ['config', {'seed': 7}]
     """
-    pg = None
-    try:
-        members = _group(group, "broadcast_object_list")
-        if members is None:
+    with Composed() as call:
+        if (pg := _group(group, "broadcast_object_list")) is None:
             return
         require(object_list=object_list, pickle=pickle)
-        root = group_rank(members, "src", src, group_src)
-        mine = _pack(members, object_list, pickle) if members.rank() == root else None
-        pg = members
-        length = _number(pg, 0 if mine is None else mine.size)
+        root = group_rank(pg, "src", src, group_src)
+        mine = _pack(pg, object_list, pickle) if pg.rank() == root else None
+        call.begun_on = pg
+        length = _numbers(pg, 0 if mine is None else mine.size)
         broadcast(length, group=pg, group_src=root)
         data = mine if mine is not None else _room(pg, *_values(length))
         broadcast(data, group=pg, group_src=root)
         if mine is None:
             _fill(pg, "broadcast_object_list", object_list, _unpack(data, pickle, pg.ranks[root]))
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def scatter_object_list(
@@ -214,12 +199,10 @@ def scatter_object_list(
         >>> mine
         [{'part': 0}]
     """
-    pg = None
-    try:
-        members = _group(group, "scatter_object_list")
-        if members is None:
+    with Composed() as call:
+        if (pg := _group(group, "scatter_object_list")) is None:
             return
-        root = group_rank(members, "src", 0 if src is None and group_src is None else src, group_src)
+        root = group_rank(pg, "src", 0 if src is None and group_src is None else src, group_src)
         require(
             scatter_object_output_list=scatter_object_output_list,
             scatter_object_input_list=scatter_object_input_list,
@@ -227,11 +210,11 @@ def scatter_object_list(
         )
         if not scatter_object_output_list:
             raise ValueError("scatter_object_output_list must have an entry, which is replaced")
-        _root_objects(members, "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, root)
+        _root_objects(pg, "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, root)
         parts = None
-        if members.rank() == root and scatter_object_input_list is not None:
-            parts = [_pack(members, obj, pickle) for obj in scatter_object_input_list]
-        pg = members
+        if pg.rank() == root and scatter_object_input_list is not None:
+            parts = [_pack(pg, obj, pickle) for obj in scatter_object_input_list]
+        call.begun_on = pg
         lengths, numbers = None, _numbers(pg, 0, 0)
         if parts is not None:
             most = max(part.size for part in parts)
@@ -245,9 +228,6 @@ def scatter_object_list(
         data = _room(pg, most)
         scatter(data, parts, group=pg, group_src=root)
         scatter_object_output_list[0] = _unpack(data[:length], pickle, pg.ranks[root])
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def send_object_list(
@@ -281,19 +261,14 @@ def send_object_list(
         ... else:
         ...     sender = dist.recv_object_list([None, None], src=0)
     """
-    pg = None
-    try:
-        members = _group(group, "send_object_list")
-        if members is None:
+    with Composed() as call:
+        if (pg := _group(group, "send_object_list")) is None:
             return
         require(object_list=object_list, pickle=pickle)
-        data = _pack(members, object_list, pickle)
-        pg = members
-        send(_number(pg, data.size), dst, pg, group_dst=group_dst)
+        data = _pack(pg, object_list, pickle)
+        call.begun_on = pg
+        send(_numbers(pg, data.size), dst, pg, group_dst=group_dst)
         send(data, dst, pg, group_dst=group_dst)
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def recv_object_list(
@@ -332,22 +307,17 @@ def recv_object_list(
         ...     dist.send_object_list(["a", 1], dst=0)
         from 1 ['a', 1]
     """
-    pg = None
-    try:
-        members = _group(group, "recv_object_list")
-        if members is None:
+    with Composed() as call:
+        if (pg := _group(group, "recv_object_list")) is None:
             return -1
         require(object_list=object_list, pickle=pickle)
-        pg = members
-        length = _number(pg, 0)
+        call.begun_on = pg
+        length = _numbers(pg, 0)
         sender = recv(length, src, pg, group_src=group_src)
         data = _room(pg, *_values(length))
         recv(data, sender, pg)
         _fill(pg, "recv_object_list", object_list, _unpack(data, pickle, sender))
         return sender
-    except BaseException as error:
-        failed(pg, error)
-        raise
 
 
 def _group(group: GroupLike, op: str) -> ProcessGroup | None:
@@ -379,8 +349,8 @@ def _unpack(data: Array, pickle: bool, sender: int) -> Any:
 
 
 def _lengths(pg: ProcessGroup, mine: Array) -> list[int]:
-    parts = [_number(pg, 0) for _ in range(pg.size())]
-    all_gather(parts, _number(pg, mine.size), pg)
+    parts = [_numbers(pg, 0) for _ in range(pg.size())]
+    all_gather(parts, _numbers(pg, mine.size), pg)
     return [length for part in parts for length in _values(part)]
 
 
@@ -414,10 +384,6 @@ def _unpacked(pg: ProcessGroup, parts: list[Array], lengths: list[int], pickle: 
     return [_unpack(part[:length], pickle, rank) for part, length, rank in sent]
 
 
-def _number(pg: ProcessGroup, value: int) -> Array:
-    return _numbers(pg, value)
-
-
 def _numbers(pg: ProcessGroup, *values: int) -> Array:
     """Return numbers as bytes, which is all that a backend must take for objects."""
     return _on_device(pg, np.array(values, "<i8").view(np.uint8))
@@ -436,15 +402,12 @@ def _room(pg: ProcessGroup, nbytes: int) -> Array:
 def _on_device(pg: ProcessGroup, array: Array) -> Array:
     """Move a host array to where the group's backend takes arrays: the device that the program has named, or else the
     current one."""
-    return placed(array, _kind(pg), pg.require_open()[_device(pg)].context.device_index)
-
-
-def _kind(pg: ProcessGroup) -> DeviceKind | None:
-    """Return where the group's backend takes arrays: the host, if some backend does so there."""
-    return device_kind_named(_device(pg))
+    device = _device(pg)
+    return placed(array, device_kind_named(device), pg.require_open()[device].context.device_index)
 
 
 def _device(pg: ProcessGroup) -> str:
+    """Return the kind of device whose arrays the group's backend takes: the host's, if some backend does so."""
     served = pg.config.device_backend_map
     return "cpu" if "cpu" in served else next(iter(served))
 

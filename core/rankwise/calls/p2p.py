@@ -9,6 +9,7 @@ from rankwise.backends.communicator import Communicator
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray, Array, device_of
 from rankwise.basics.deadline import Timeout
+from rankwise.basics.recording import Ticket
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.calls import check
 from rankwise.calls.calling import bounded, broken, put_back
@@ -50,7 +51,7 @@ def send(
         ... else:
         ...     sender = dist.recv(array, src=0)
     """
-    pg = None
+    pg = ticket = None
     try:
         if (pg := resolve(group, "send")) is None:
             return
@@ -62,14 +63,10 @@ def send(
             raise ValueError(f"send on rank {pg.global_rank}: a blocking send to oneself would never return; use isend")
         timeout_s = bounded(pg, array, "send", timeout)
         ticket = pg.trail.begin_message("send", array, pg.ranks[peer], tag)
-        try:
-            lane.send(array, peer, tag, timeout_s)
-        except BaseException as error:
-            pg.trail.ended(ticket, error)
-            raise
+        lane.send(array, peer, tag, timeout_s)
         pg.trail.ended(ticket)
     except BaseException as error:
-        broken(pg, error)
+        message_failed(pg, ticket, error)
         raise
 
 
@@ -111,7 +108,7 @@ def recv(
         ...     dist.send(array, dst=0)
         from 1 [1 1 1]
     """
-    pg = None
+    pg = ticket = None
     try:
         if (pg := resolve(group, "recv")) is None:
             return -1
@@ -121,17 +118,13 @@ def recv(
         array, peer, lane = incoming(pg, "recv", tensor, src, group_src, tag)
         timeout_s = bounded(pg, array, "recv", timeout)
         ticket = pg.trail.begin_message("recv", array, None if peer is None else pg.ranks[peer], tag)
-        try:
-            source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
-            if array is not tensor:
-                put_back(COMPLETED, tensor, array)
-        except BaseException as error:
-            pg.trail.ended(ticket, error)
-            raise
+        source = pg.ranks[lane.recv(array, peer, tag, timeout_s)]
+        if array is not tensor:
+            put_back(COMPLETED, tensor, array)
         pg.trail.ended(ticket, source=source)
         return source
     except BaseException as error:
-        broken(pg, error)
+        message_failed(pg, ticket, error)
         raise
 
 
@@ -162,7 +155,7 @@ def isend(
         >>> sending.wait()
         True
     """
-    pg = None
+    pg = ticket = None
     try:
         if (pg := resolve(group, "isend")) is None:
             return None
@@ -179,17 +172,13 @@ def isend(
         tag = check.tag(pg, "isend", tag)
         array, peer, lane = outgoing(pg, "isend", tensor, dst, group_dst, tag)
         ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
-        try:
-            work = lane.isend(array, peer, tag)
-        except BaseException as error:
-            pg.trail.ended(ticket, error)
-            raise
+        work = lane.isend(array, peer, tag)
         from rankwise.calls.message_work import Message
 
         what = f"isend to rank {pg.ranks[peer]}"
         return Message(pg, lane, work, tensor, array, what, ticket, pg.ranks[peer])
     except BaseException as error:
-        broken(pg, error)
+        message_failed(pg, ticket, error)
         raise
 
 
@@ -225,7 +214,7 @@ def irecv(
         >>> receiving.source_rank(), array
         (1, array([1, 1, 1]))
     """
-    pg = None
+    pg = ticket = None
     try:
         if (pg := resolve(group, "irecv")) is None:
             return None
@@ -240,18 +229,21 @@ def irecv(
         array, peer, lane = incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
         ticket = pg.trail.begin_message("irecv", array, source, tag)
-        try:
-            work = put_back(lane.irecv(array, peer, tag), tensor, array)
-        except BaseException as error:
-            pg.trail.ended(ticket, error)
-            raise
+        work = put_back(lane.irecv(array, peer, tag), tensor, array)
         from rankwise.calls.message_work import FromAnyone, Message
 
         who, kind = ("anyone", FromAnyone) if source is None else (f"rank {source}", Message)
         return kind(pg, lane, work, tensor, array, f"irecv from {who}", ticket, source)
     except BaseException as error:
-        broken(pg, error)
+        message_failed(pg, ticket, error)
         raise
+
+
+def message_failed(pg: ProcessGroup | None, ticket: Ticket, error: BaseException) -> None:
+    """End a public call that raises, and note that its message has failed, if that had begun."""
+    if pg is not None and ticket is not None:
+        pg.trail.ended(ticket, error)
+    broken(pg, error)
 
 
 def _spelled(*of_work: Any) -> Work:

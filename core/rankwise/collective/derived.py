@@ -25,7 +25,6 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
-    "barrier",
     "broadcast",
     "gather",
     "reduce",
@@ -171,15 +170,6 @@ def all_to_all(comm: PointToPoint, outs: Sequence[Array], ins: Sequence[Array], 
     # Only the number of ranks may decide: each rank knows the sizes of its own parts only.
     rounds = algorithm("all_to_all", 0, comm.size)(comm.rank, comm.size)
     Executor(comm, sources, targets, deadline).run(rounds)
-
-
-def barrier(comm: PointToPoint, deadline: Deadline) -> None:
-    """Return once every rank has called.
-
-    Rounds: ceil(log2 p).
-    """
-    blocks: list[Array] = []
-    Executor(comm, blocks, blocks, deadline).run(algorithm("barrier", 0, comm.size)(comm.rank, comm.size))
 
 
 def _pieces(array: Array, op: ReduceOp) -> Iterator[Array]:

@@ -27,24 +27,12 @@ _RECORD = struct.Struct("<QQQQQ")
 _MASK = (1 << 64) - 1
 
 
-class Names(Protocol):
-    """What errors call a group and its members."""
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-
-    @property
-    def global_ranks(self) -> tuple[int, ...]:
-        """The global rank of each group rank."""
-
-
 class Members(PointToPoint, Protocol):
     """The ranks that compare their calls."""
 
     @property
-    def context(self) -> Names:
-        """Their names."""
+    def context(self) -> Any:
+        """Whose `name` is the group's, and whose `global_ranks` are theirs, for errors."""
 
 
 class OrdersDifferError(CollectiveMismatchError):

@@ -10,23 +10,23 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rankwise.basics import native
 from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.ending import Ending, ring
 from rankwise.basics.interrupts import heed, held, only_waited, start_thread
 from rankwise.basics.tracebacks import anew, shorten
 from rankwise.basics.work import FutureWork, Work, future_of, state
-from rankwise.collective.turn import make_turn
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["IssueOrder", "IssuedWork"]
+__all__ = ["IssueOrder", "IssuedWork", "Turn", "make_turn"]
 
 Operation = Callable[[], None]
 #: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
@@ -162,6 +162,42 @@ _LEEWAY_S = 0.02
 _OWN_END_S = 2.0
 #: How often a thread that waits for the turn checks by itself.
 _LOOK_S = 0.5
+
+
+class Turn:
+    """Whose turn it is to make a collective. Compiled parts have the same, which takes neither a lock nor a call.
+
+    Attributes:
+        holder: What stands for the call that has the turn; None if no call has it. The call that has it gives it back
+            by setting this to None, without a call, as what a signal handler raises at the beginning of one would leave
+            the turn taken for good. Then the watchers must be told.
+        queued: How many operations wait for it in the line; while there are any, it goes to the first of them alone.
+        watchers: How many threads wait for a change. To tell nobody costs as much as half a small collective.
+        closed: Whether the group has failed or ended, so that nobody takes the turn any more.
+    """
+
+    __slots__ = ("_lock", "closed", "holder", "queued", "watchers")
+
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self._lock = lock
+        self.holder: Any = None
+        self.queued = self.watchers = 0
+        self.closed = False
+
+    def take(self, holder: object, /) -> bool:
+        """Take the turn if nobody has it or is before; tell whether it is the holder's now."""
+        with self._lock:
+            if self.holder is not None or self.queued or self.closed:
+                return False
+            self.holder = holder
+        return True
+
+
+def make_turn(lock: AbstractContextManager[Any]) -> Turn:
+    """Return a turn that nobody has; the lock is that of the line."""
+    compiled = native.module()
+    made: Turn = Turn(lock) if compiled is None else compiled.Turn()
+    return made
 
 
 #: The line of those groups that have never made an asynchronous call; nothing is ever put into it.

@@ -300,7 +300,7 @@ def usable(backend: str | None, timeout_s: float) -> BackendConfig:
     try:
         config = BackendConfig(backend)
         for name in config.backends():
-            answer = registry.availability_within(timeout_s / 2, name)
+            answer = registry.availability(name, timeout_s / 2)
             if not answer:
                 remedy = f"; {answer.remedy}" if answer.remedy else ""
                 raise BackendUnavailableError(f"backend {name!r} cannot run here: {answer.reason}{remedy}")

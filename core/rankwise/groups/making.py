@@ -13,7 +13,7 @@ from rankwise.backends import requirement
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.capability import ANY_HOSTS
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics import interrupts as interrupts

@@ -1,4 +1,4 @@
-/* Whose turn it is on a group: rankwise.collective.turn. Who holds the interpreter takes it without a lock. */
+/* Whose turn it is on a group: rankwise.collective.issue_order. Who holds the interpreter takes it without a lock. */
 #ifndef RANKWISE_TURN_H
 #define RANKWISE_TURN_H
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.calls import check
-from rankwise.calls.calling import finish, issued, terms
+from rankwise.calls.calling import carry_out, issued
 from rankwise.collective.algorithms import rounds
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 from rankwise.collective.call import OPERATIONS, Call, Operation, same_parts, same_shape
@@ -87,9 +87,8 @@ def _carry_out(name: str, array: Any, op: Any, root: int, outs: Any, group: Any,
     elif pg.shortcuts.described(*plain, timeout):
         return None
     checked = check.output_array(pg, name, "tensor", array)
-    lane = pg.lane(checked, name, *([] if op is None else [check.reduce_op(pg, name, op, checked)]))
-    work = lane.run(Call(name, checked, op, root, outs=outs), *terms(pg, checked, name, async_op, timeout))
-    return finish(pg, work, array, async_op)
+    reduction = None if op is None else check.reduce_op(pg, name, op, checked)
+    return carry_out(pg, Call(name, checked, reduction, root, outs=outs), array, async_op, timeout)
 
 
 def scan(array: Any, op: ReduceOp, group: Any = None, async_op: bool = False, timeout: Any = None) -> Any:

@@ -18,7 +18,7 @@ from double import Rank
 from fabric import Fabric, Folder
 
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.backends.declaration import Availability, BackendSpec
 from rankwise.groups.world import current
 from rankwise_nccl import plugin

@@ -17,7 +17,7 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.backends.declaration import Availability
 from rankwise.backends.registry import registry
 from rankwise_nccl import plugin

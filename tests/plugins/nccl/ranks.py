@@ -10,7 +10,7 @@ import numpy as np
 from double import Array, Rank
 from fabric import Fabric
 
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.store import HashStore
 from rankwise_nccl.communicator import NcclCommunicator
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError, PeerUnreachableError
 from rankwise.groups.world import World
 from rankwise.store import HashStore

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import idle_process, needs_descriptors
 
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.context import Context
+from rankwise.backends.contract import Context
 from rankwise.basics.work import Work
 from rankwise.collective.call import Call
 from rankwise.errors import DistError, GroupAbortedError, PeerDiedError

@@ -19,22 +19,20 @@ from rankwise.backends import Array, ReduceOp, Work
 from rankwise.binding import (
     AnyArray,
     Call,
-    CombinedWork,
     GroupLike,
     ProcessGroup,
     assign,
+    carry_out,
     check,
     computable,
     empty_like,
     failed,
-    finish,
     group_rank,
     near,
     on_device_of,
     require,
     resolve,
     synchronize,
-    terms,
 )
 
 __all__ = [
@@ -275,14 +273,12 @@ def _run(
     pg: ProcessGroup, call: Call, async_op: bool, given: Any, parts: Callable[[], Iterable[tuple[Array, Array]]]
 ) -> Work | None:
     """Carry the group's part out, then copy: `parts` says then what goes into which of the caller's arrays."""
-    lane = pg.lane(call.array, call.op, call.reduce_op)
-    work = lane.run(call, *terms(pg, call.array, call.op, async_op, None))
 
     def hand_out() -> None:
         for out in [assign(out, part) for out, part in parts()]:
             synchronize(out)  # this thread's stream is not the caller's
 
-    return finish(pg, CombinedWork([work], after=hand_out), given, async_op)
+    return carry_out(pg, call, given, async_op, None, after=hand_out)
 
 
 def _alike_list(

@@ -1,22 +1,22 @@
 """Calls that are prepared once and made many times: what all ranks must say alike is compared when they are prepared.
 
-A plan holds its arrays, and each run is the plain call, bound to these by the core. So a run has the call's own errors
-too, such as where another rank runs another plan.
+A plan holds its arrays, and each run is the plain call, bound to these: it does what the public call does, and leaves
+whatever is not plain to it. So a run has the call's own errors too, such as where another rank runs another plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import BoundArguments, signature
 from typing import Any
 
 import rankwise as dist
-from rankwise import binding
+from rankwise.binding import ProcessGroup, failed, group_rank, resolve
 from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.together import compare, together
 
-__all__ = ["Plan", "prepare"]
+__all__ = ["Plan", "bound_call", "prepare"]
 
 #: The collectives, and which of their arguments all ranks give alike; of an array it is dtype and shape.
 _COLLECTIVES = {
@@ -32,6 +32,22 @@ _COLLECTIVES = {
     "reduce_scatter": ("op",),
     "reduce_scatter_single": ("input", "op"),
     "scatter": ("src", "group_src"),
+}
+#: What shortcuts take of the arguments of the collectives that have one, by the names that these have there; `src` and
+#: `dst` are handed over as group ranks.
+_TAKEN: dict[str, tuple[str, ...]] = {
+    "all_gather": ("tensor_list", "tensor"),
+    "all_gather_single": ("output_tensor", "input_tensor"),
+    "all_reduce": ("tensor", "op"),
+    "all_to_all": ("output_tensor_list", "input_tensor_list"),
+    "all_to_all_single": ("output", "input"),
+    "barrier": (),
+    "broadcast": ("tensor", "src"),
+    "gather": ("tensor", "gather_list", "dst"),
+    "reduce": ("tensor", "op", "dst"),
+    "reduce_scatter": ("output", "input_list", "op"),
+    "reduce_scatter_single": ("output", "input", "op"),
+    "scatter": ("tensor", "scatter_list", "src"),
 }
 #: The messages, and what begins one.
 _MESSAGES = {"recv": "irecv", "send": "isend"}
@@ -93,7 +109,7 @@ class Plan:
     def __init__(self, call: str, bound: BoundArguments) -> None:
         self.call = call
         given = bound.arguments
-        self.__call__ = binding.bound(call, given, _plain(getattr(dist, call), bound))
+        self.__call__ = bound_call(call, given, _plain(getattr(dist, call), bound))
         if call in _MESSAGES:
             begun = {name: value for name, value in given.items() if name != "timeout"}
             self._begin = partial(getattr(dist, _MESSAGES[call]), **begun)
@@ -141,6 +157,27 @@ class Plan:
     def close(self) -> None:
         """Let go of the arrays."""
         self.__call__ = self._begin = partial(_closed, self.call)
+
+
+def bound_call(call: str, given: Mapping[str, Any], plain: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what makes a public call by the shortest way that the backend of its group has, as often as it is called.
+
+    The backend takes the arguments apart once: see `bind` of `rankwise.backends.Shortcuts`.
+
+    Args:
+        call: The name of the public function.
+        given: All its arguments, by name.
+        plain: Makes the call by that function.
+    """
+    group = resolve(given["group"], call)
+    if group is None or call not in _TAKEN or given.get("output_split_sizes") or given.get("input_split_sizes"):
+        return plain
+    args = tuple(_handed(group, name, given) for name in _TAKEN[call])
+    return group.shortcuts.bind(call, args, given["timeout"], plain, partial(failed, group, call=call))
+
+
+def _handed(group: ProcessGroup, name: str, given: Mapping[str, Any]) -> Any:
+    return group_rank(group, name, given[name], given[f"group_{name}"]) if name in ("src", "dst") else given[name]
 
 
 def _plain(call: Callable[..., Any], bound: BoundArguments) -> Callable[[], Any]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from rankwise import backends
 from rankwise.backends import (
@@ -24,7 +24,6 @@ from rankwise.backends import (
     Shortcuts,
     Timeout,
     mismatch,
-    raise_ended,
     seconds,
     unasked_works,
 )
@@ -173,7 +172,16 @@ def _bind(
     calls: Calls, name: str, args: tuple[Any, ...], timeout: Timeout | None, plain: Callable[[], Any], ends: Ends
 ) -> Callable[[], Any]:
     """Bind a public call in C: see `Shortcuts`."""
-    return calls.bind(name, args, timeout, plain, partial(raise_ended, ends))
+    return calls.bind(name, args, timeout, plain, partial(_raise_ended, ends))
+
+
+def _raise_ended(ends: Ends, error: BaseException) -> NoReturn:
+    """End a call that has failed in compiled code, and raise its error as a public function does."""
+    try:
+        raise error
+    except BaseException as again:
+        ends(again)
+        raise
 
 
 def messages(by: Any) -> dict[str, Any]:

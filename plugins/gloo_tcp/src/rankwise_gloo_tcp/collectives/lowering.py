@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankwise.backends import Array, Beat, Call, ReduceOp, in_step, joined
+from rankwise.backends import Array, Call, ReduceOp, joined
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
+from rankwise_gloo_tcp.collectives.in_step import Beat, in_step
 from rankwise_gloo_tcp.collectives.subset import Subset
 
 if TYPE_CHECKING:

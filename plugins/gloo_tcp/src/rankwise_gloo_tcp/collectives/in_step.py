@@ -7,16 +7,16 @@ when all take part, as shared memory does, must know beforehand which of them mo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send
+from rankwise.backends import Recv, Send
 
-__all__ = ["Algorithm", "Beat", "Transfer", "in_step"]
+__all__ = ["Beat", "Transfer", "in_step"]
 
-#: The rounds of one rank, as a function of it, the number of ranks, and perhaps more that all ranks know alike.
-Algorithm: TypeAlias = Callable[..., Rounds]
+#: The rounds of one rank.
+_Rounds = Iterator[tuple[Send | Recv, ...]]
 
 
 class Transfer(NamedTuple):
@@ -30,7 +30,7 @@ class Transfer(NamedTuple):
 
     source: int
     target: int
-    sent: Blocks
+    sent: Sequence[int]
     received: Recv
 
 
@@ -47,7 +47,7 @@ class Beat(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def in_step(algorithm: Algorithm, size: int, *args: Any) -> tuple[Beat, ...]:
+def in_step(algorithm: Callable[..., _Rounds], size: int, *args: Any) -> tuple[Beat, ...]:
     """Return the rounds of all ranks in step.
 
     Raises:
@@ -85,7 +85,7 @@ class _Rank:
         sends, receives: What is left of it, by the other rank.
     """
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: _Rounds) -> None:
         self._rounds = rounds
         self.next_round()
 
