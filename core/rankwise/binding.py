@@ -13,7 +13,7 @@ from typing import Any
 
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray
-from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
+from rankwise.basics.devices import empty_like, on_device_of, placed
 from rankwise.calls import check
 from rankwise.calls.calling import CombinedWork, failed, finish, terms
 from rankwise.collective.call import Call
@@ -27,19 +27,16 @@ __all__ = [
     "CombinedWork",
     "GroupLike",
     "ProcessGroup",
-    "assign",
     "bound",
     "check",
-    "computable",
     "empty_like",
     "failed",
     "finish",
     "group_rank",
-    "near",
     "on_device_of",
+    "placed",
     "require",
     "resolve",
-    "synchronize",
     "terms",
 ]
 

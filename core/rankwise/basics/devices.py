@@ -23,19 +23,15 @@ from rankwise.errors import PluginError
 __all__ = [
     "DEVICES_GROUP",
     "DeviceKind",
-    "assign",
-    "computable",
     "device_kind_named",
     "device_names",
     "empty_like",
     "kind_of",
     "kind_of_type",
-    "near",
     "not_brought",
     "on_device_of",
     "placed",
     "raw",
-    "synchronize",
     "to_device",
     "to_host",
 ]
@@ -303,44 +299,3 @@ def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
     kind = kind_of(array)
     with on_device_of(array):
         return np.empty(shape, array.dtype) if kind is None else kind.empty(shape, array.dtype)
-
-
-def computable(array: Any) -> Any:
-    """Return an array, or a copy on the host of one whose device does not compute."""
-    return array if type(array) is np.ndarray or _known(array).computes else to_host(array)
-
-
-def near(array: Any, target: Any) -> Any:
-    """Return `array` on the device of `target`, whose queues and those of `array`'s know nothing of each other."""
-    if type(array) is np.ndarray and type(target) is np.ndarray:
-        return array
-    kind = kind_of(target)
-    if kind is not kind_of(array):
-        return to_host(array) if kind is None else placed(to_host(array), kind, kind.index(target))
-    assert kind is not None
-    if kind.index(array) == kind.index(target):
-        return array
-    synchronize(array)
-    with on_device_of(target):
-        copied = kind.copy(array)
-    synchronize(copied)
-    return copied
-
-
-def assign(out: Any, array: Any) -> Any:
-    """Copy an array into another of as many elements, wherever the two lie, and return that."""
-    if type(out) is not np.ndarray and not _known(out).computes:
-        with np.errstate(all="ignore"):  # what the narrower dtype makes of a value is the caller's wish
-            to_device(out, to_host(array).astype(out.dtype))
-        return out
-    copied = near(array, out)
-    with on_device_of(out), np.errstate(all="ignore"):
-        out[...] = copied.reshape(out.shape)
-    return out
-
-
-def synchronize(array: Any) -> None:
-    """Wait for what this thread has begun on the device of an array."""
-    if type(array) is not np.ndarray:
-        with on_device_of(array):
-            _known(array).synchronize()

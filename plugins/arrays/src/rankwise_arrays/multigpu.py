@@ -22,20 +22,17 @@ from rankwise.binding import (
     CombinedWork,
     GroupLike,
     ProcessGroup,
-    assign,
     check,
-    computable,
     empty_like,
     failed,
     finish,
     group_rank,
-    near,
     on_device_of,
     require,
     resolve,
-    synchronize,
     terms,
 )
+from rankwise_arrays.moving import assign, computable, near, synchronize
 
 __all__ = [
     "all_gather_multigpu",
