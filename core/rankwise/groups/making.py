@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 from rankwise.backends import requirement
-from rankwise.backends.backend import BackendConfig
 from rankwise.backends.capability import ANY_HOSTS
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.context import Context
@@ -46,7 +44,7 @@ from rankwise.groups.handshake import (
     to_be_told,
     told_by,
 )
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.process_group import Plan, ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
 from rankwise.store.base import ArrivalPoint
@@ -55,7 +53,7 @@ from rankwise.store.patience import EXCHANGE, late
 from rankwise.store.prefix import innermost
 from rankwise.store.primitives import NO_KEYS
 
-__all__ = ["Plan", "come_together", "make_group", "stay_for"]
+__all__ = ["come_together", "make_group", "stay_for"]
 
 #: From how many reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
@@ -64,27 +62,6 @@ _REMEMBERED = 32
 _TELL_S = 1.0
 #: How soon it is known that a process has ended whose connection has, and how often to look.
 _FOUND_S, _GLANCE_S = 0.3, 0.01
-
-
-@dataclass
-class Plan:
-    """A group to be made: what `make_group` needs beside the world."""
-
-    name: str
-    ranks: tuple[int, ...]
-    global_rank: int
-    config: BackendConfig
-    timeout_s: float
-    store: Store | None
-    #: What all members must agree on, beside the backends.
-    terms: Mapping[str, Any]
-    description: str = ""
-    options: Any = None
-    device_index: int | None = None
-    #: All who must come before the group is made; its members, if empty.
-    participants: tuple[int, ...] = ()
-    #: What the members are about to do, for messages, if not just to make this group.
-    purpose: str = ""
 
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
@@ -137,19 +114,7 @@ def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGr
     for communicator in made.values():
         communicator.watch = world.watcher
     serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
-    group = ProcessGroup(
-        plan.name,
-        plan.ranks,
-        plan.global_rank,
-        plan.config,
-        serving,
-        plan.timeout_s,
-        plan.store,
-        world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
-        world,
-        plan.description,
-        len(plan.participants or plan.ranks),
-    )
+    group = ProcessGroup(plan, serving, world)
     world.groups[plan.name] = group
     if world.watcher is not None:
         world.watcher.made(plan.name)
@@ -184,21 +149,20 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
             on all ranks.
         BackendUnavailableError: This rank, or another, cannot have the backend that it was asked for.
     """
-    participants = plan.participants or plan.ranks
-    hosts = 1 if len(participants) == 1 else None
+    hosts = 1 if len(plan.participants) == 1 else None
     if plan.config.refusal is not None:
         _refuse(world, plan, plan.config.refusal)
-    elif plan.store is not None and len(participants) > 1:
-        hosts = _meet(world, plan, plan.store, participants, deadline)
+    elif plan.store is not None and len(plan.participants) > 1:
+        hosts = _meet(world, plan, plan.store, deadline)
     for name in plan.config.backends():
         devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
         requirement.require_group(registry.get(name).capabilities, len(plan.ranks), hosts, devices, registry.others)
 
 
-def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...], deadline: Deadline) -> int | None:
+def _meet(world: World, plan: Plan, store: Store, deadline: Deadline) -> int | None:
     """Meet the others; return on how many hosts the members are, if a backend minds."""
     place = PrefixStore(MEETING, store)
-    what, life = _making(plan), world.store
+    what, life, participants = _making(plan), world.store, plan.participants
     minds = any(registry.get(name).capabilities.hosts != ANY_HOSTS for name in plan.config.backends())
 
     def step() -> int | None:
@@ -237,11 +201,11 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
 
 def _refuse(world: World, plan: Plan, error: DistError) -> NoReturn:
     """Tell the others that this rank cannot take part, and raise why."""
-    if (store := plan.store) is not None and len(ranks := plan.participants or plan.ranks) > 1:
+    if (store := plan.store) is not None and len(plan.participants) > 1:
         with contextlib.suppress(DistError):
             step = partial(refuse, PrefixStore(MEETING, store), _making(plan), plan.global_rank, error)
             attended(step, None, Deadline(_TELL_S), _making(plan))
-            stay_for(world, store, f"{MEETING}/told", len(ranks))
+            stay_for(world, store, f"{MEETING}/told", len(plan.participants))
     raise anew(error)
 
 
@@ -330,7 +294,7 @@ def _forgotten(plan: Plan, is_first: bool) -> tuple[str, ...]:
     exchanged = tuple(f"{backend}/{EXCHANGE}" for backend in plan.config.backends())
     # By the first group of a world a later life of the job finds out that this one is over; and ranks that take part
     # without being members may still have to read that all have come.
-    if is_first or plan.participants not in ((), plan.ranks):
+    if is_first or plan.participants != plan.ranks:
         return exchanged
     return f"{MEETING}/", refusals.MADE, *exchanged
 
