@@ -138,7 +138,7 @@ _loaded: dict[str, DeviceKind | PluginError] = {}
 
 def device_names() -> list[str]:
     """Return the kinds of devices that there are here: the host, and what is installed; none is loaded."""
-    return list(dict.fromkeys(["cpu", *_points(tuple(sys.path)), *_loaded]))
+    return list(dict.fromkeys(["cpu", *_names(tuple(sys.path)), *_loaded]))
 
 
 def device_kind_named(name: str) -> DeviceKind | None:
@@ -151,10 +151,10 @@ def device_kind_named(name: str) -> DeviceKind | None:
         return None
     if name not in _loaded:
         path = tuple(sys.path)
-        value = _points(path).get(name) or _elsewhere(path, name)
-        if not value:
+        brought = _brought(path, name)
+        if not brought:
             return None
-        _loaded[name] = _load(name, value)
+        _loaded[name] = _load(name, brought)
     found = _loaded[name]
     if isinstance(found, PluginError):
         raise anew(found)
@@ -209,29 +209,28 @@ def not_brought() -> str:
 
 
 @lru_cache(maxsize=1)
-def _points(path: tuple[str, ...]) -> dict[str, str]:
+def _names(path: tuple[str, ...]) -> list[str]:
     """Return what is found at a glance, by one look for each path: each array that is not NumPy's may ask."""
-    return dict(entry_points.declared(DEVICES_GROUP))
+    return [name for name, _ in entry_points.declared(DEVICES_GROUP)]
 
 
 @lru_cache(maxsize=64)
-def _elsewhere(path: tuple[str, ...], name: str) -> str:
-    """Return what brings a kind in some other way that there is to install a distribution, or ""."""
-    return next((p.value for p in entry_points.installed(DEVICES_GROUP, name) if p.name == name), "")
+def _brought(path: tuple[str, ...], name: str) -> dict[str, str]:
+    return entry_points.named(DEVICES_GROUP, name)
 
 
-def _load(name: str, value: str) -> DeviceKind | PluginError:
+def _load(name: str, brought: dict[str, str]) -> DeviceKind | PluginError:
     try:
-        if len({found for each, found in entry_points.declared(DEVICES_GROUP) if each == name}) > 1:
+        if len(brought) > 1:
             raise LookupError("another distribution brings them too; uninstall all but one")
+        (value,) = brought
         kind = entry_points.load(value)
         if not isinstance(kind, DeviceKind) or kind.name != name:
             raise TypeError(f"{value} is no DeviceKind called {name!r}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        points = entry_points.installed(DEVICES_GROUP, name)
-        owner = " and ".join(sorted(point.owner for point in points if point.name == name)) or value
+        owner = " and ".join(sorted(brought.values()))
         because = one_line(f"{type(error).__name__}: {error}")
         return PluginError(f"the devices {name!r} of {owner} cannot be used: {because}")
     libraries.update(kind.modules)
