@@ -34,30 +34,25 @@ from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
-    *(
-        "MEETING",
-        "REFUSALS",
-        "SAID",
-        "call_off",
-        "death_verdict",
-        "has_ended",
-        "has_reached",
-        "hosts_of",
-        "interrupted",
-    ),
-    *(
-        "is_gone",
-        "is_over",
-        "leave",
-        "meet",
-        "process_space",
-        "refuse",
-        "seats",
-        "started_at",
-        "to_be_told",
-        "told_by",
-        "wait_for",
-    ),
+    "MEETING",
+    "REFUSALS",
+    "SAID",
+    "call_off",
+    "death_verdict",
+    "has_reached",
+    "hosts_of",
+    "interrupted",
+    "is_gone",
+    "is_over",
+    "leave",
+    "meet",
+    "process_space",
+    "refuse",
+    "seats",
+    "started_at",
+    "to_be_told",
+    "told_by",
+    "wait_for",
 ]
 
 #: Where in a group's store its ranks meet.
@@ -233,11 +228,6 @@ def is_gone(card: Mapping[str, Any]) -> bool:
         return False
     stat = process_stat(card["pid"])
     return not stat or stat[0] in _ENDED or stat[19] != card["started"]
-
-
-def has_ended(text: str | bytes) -> bool:
-    """Tell whether the process is known to have ended that wrote a seat, or has a handle."""
-    return is_gone(json.loads(text))
 
 
 def _now() -> float:

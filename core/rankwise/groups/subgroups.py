@@ -117,7 +117,8 @@ def _new_group(default: ProcessGroup, listed: tuple[int, ...], wish: _Wish, loca
     All ranks must count their groups alike.
     """
     world = default.world
-    plan = _plan(default, _local_name(world, listed) if local else _shared_name(world), listed, wish)
+    name = _local_name(world, listed) if local else f"{_within(world)}group-{world.count_group(())}"
+    plan = _plan(default, name, listed, wish)
     if not local:
         plan.participants = default.ranks
     if default.global_rank in listed:
@@ -399,10 +400,6 @@ def _plan(parent: ProcessGroup, name: str, ranks: tuple[int, ...], wish: _Wish) 
         description=wish.description,
         options=wish.options,
     )
-
-
-def _shared_name(world: World) -> str:
-    return f"{_within(world)}group-{world.count_group(())}"
 
 
 def _local_name(world: World, ranks: tuple[int, ...]) -> str:
