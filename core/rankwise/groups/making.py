@@ -48,7 +48,6 @@ from rankwise.groups.process_group import Plan, ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
 from rankwise.store.base import ArrivalPoint
-from rankwise.store.operations import FINE
 from rankwise.store.patience import EXCHANGE, late
 from rankwise.store.prefix import innermost
 from rankwise.store.primitives import NO_KEYS
@@ -73,7 +72,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     counted: list[bool] = []
     try:
         is_told = world.watcher is not None and world.watcher.tells_verdicts
-        heed = refusals.Heed(plan.name, None if is_told else plan.store)
+        heed = refusals.Heed(None if is_told else plan.store)
         place = plan.store and PrefixStore("made", plan.store)
         with _watched(world, place, plan.ranks, _making(plan), heed.hear if is_told else None) as look:
             heed.look = look or refusals.see_nothing
@@ -105,7 +104,7 @@ def _given_up(plan: Plan, error: BaseException) -> GroupAbortedError:
     """Return what the others are told in the first call of a group that they may have made, and this rank has not."""
     what = _making(plan)
     if interrupts.is_a_handlers(error):
-        return GroupAbortedError(interrupted(what, plan.global_rank, error))
+        return interrupted(what, plan.global_rank, error)
     return GroupAbortedError(f"{what} has failed on rank {plan.global_rank}: {error}")
 
 
@@ -220,7 +219,7 @@ def _look(world: World, look: Callable[[], None] | None) -> None:
 
 def _call_off(world: World, plan: Plan, store: Store, error: BaseException) -> None:
     """Tell the others that this rank was interrupted and does not come; the rank stays for those that have come."""
-    said = GroupAbortedError(interrupted(_making(plan), plan.global_rank, error))
+    said = interrupted(_making(plan), plan.global_rank, error)
     with contextlib.suppress(DistError):
         step = partial(call_off, PrefixStore(MEETING, store), said)
         told = attended(step, None, Deadline(_TELL_S), _making(plan))
@@ -259,11 +258,13 @@ def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
         return
     first = ""
     with contextlib.suppress(DistError):
-        step = partial(refusals.refuse, store, plan.global_rank, plan.config.backends(), error, count)
+        step = partial(refusals.refuse, store, plan.name, plan.global_rank, plan.config.backends(), error, count)
         first = attended(step, refusals.see_nothing, Deadline(_TELL_S), _making(plan))
         # A dead rank does not come to hear of it.
         stay_for(world, store, refusals.MADE, len(plan.ranks) - isinstance(error, PeerDiedError))
-    refusals.prefer(plan.name, first, error)
+    own = refusals.somebodys_own(first)
+    if own is not None and isinstance(error, refusals.CONSEQUENCES):
+        raise own from error
 
 
 def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
@@ -280,8 +281,9 @@ def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
         said, _ = plan.store._arrive({_made(plan.global_rank): b""}, place, NO_KEYS, deadline.remaining())
     except DistTimeoutError as error:
         raise late(plan.store, [_made(rank) for rank in plan.ranks], plan.ranks, deadline) from error
-    if said != FINE:
-        raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
+    told = told_by(said.decode())
+    if told is not None:
+        raise DistBackendError(str(told)) if isinstance(told, DistNetworkError) else told
 
 
 def _made(rank: int) -> str:
