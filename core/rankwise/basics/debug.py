@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 
 __all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env", "debug_log"]
@@ -71,11 +72,11 @@ def set_debug_level_from_env() -> None:
     _from_env()
 
 
-def debug_log(text: str) -> None:
-    """Say on standard error what has been chosen and why, with the level `info` or above."""
+def debug_log(text: str | Callable[[], str]) -> None:
+    """Say on standard error what has been chosen and why, with the level `info` or above: a text, or what makes it."""
     if get_debug_level() >= DebugLevel.INFO and sys.stderr is not None:
         # In one piece, as other ranks and threads write there too.
-        sys.stderr.write(f"rankwise: {text}\n")
+        sys.stderr.write(f"rankwise: {text if isinstance(text, str) else text()}\n")
         sys.stderr.flush()
 
 
