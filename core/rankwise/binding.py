@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rankwise.basics.arguments import require
 from rankwise.basics.arrays import AnyArray
-from rankwise.basics.devices import assign, computable, empty_like, near, on_device_of, synchronize
+from rankwise.basics.devices import empty_like, on_device_of, placed
 from rankwise.calls import check
 from rankwise.calls.calling import carry_out, failed
 from rankwise.collective.call import Call
@@ -20,16 +20,13 @@ __all__ = [
     "Call",
     "GroupLike",
     "ProcessGroup",
-    "assign",
     "carry_out",
     "check",
-    "computable",
     "empty_like",
     "failed",
     "group_rank",
-    "near",
     "on_device_of",
+    "placed",
     "require",
     "resolve",
-    "synchronize",
 ]

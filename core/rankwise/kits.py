@@ -23,9 +23,8 @@ from rankwise.basics.version import __version__
 from rankwise.basics.work import COMPLETED, FutureWork, Work
 from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
 from rankwise.collective.algorithms.table import rooted
-from rankwise.groups.group import ProcessGroup
 from rankwise.groups.lifecycle import leave_everything
-from rankwise.groups.process_group import GroupLike
+from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import World, current, use
 from rankwise.store import HashStore, PrefixStore, Store
 

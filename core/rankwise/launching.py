@@ -33,8 +33,8 @@ from rankwise.collective.algorithms import rounds, table
 from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send, distances, fold
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm, rooted
 from rankwise.groups import observers
-from rankwise.groups.group import ProcessGroup
 from rankwise.groups.handshake import MEETING, death_verdict
+from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.store import PrefixStore
 from rankwise.store.rendezvous import load_scheme

@@ -19,9 +19,8 @@ from rankwise.basics.recording import Entry, FlightRecorder, SilentRecorder, Tic
 from rankwise.basics.systems import signals
 from rankwise.basics.tracebacks import is_skipped, known_inside, known_outside, shortened
 from rankwise.basics.version import __version__
-from rankwise.groups.group import ProcessGroup
-from rankwise.groups.handshake import MEETING, death_verdict, has_ended, process_space, started_at, told_by
-from rankwise.groups.process_group import GroupLike
+from rankwise.groups.handshake import MEETING, death_verdict, is_gone, process_space, started_at, told_by
+from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import World, current, resolve
 from rankwise.store import HashStore, PrefixStore, Store, innermost
 
@@ -48,8 +47,8 @@ __all__ = [
     "death_verdict",
     "entry_points",
     "get_debug_level",
-    "has_ended",
     "innermost",
+    "is_gone",
     "is_skipped",
     "known_inside",
     "known_outside",

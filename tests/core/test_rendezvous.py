@@ -435,7 +435,7 @@ def test_a_node_list_is_understood_or_refused(text: str) -> None:
 
 
 def test_a_scheme_that_two_distributions_claim_is_refused_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = [("mine", "one:handler", "rankwise-one 1.0"), ("mine", "two:handler", "rankwise-two 2.0")]
-    monkeypatch.setattr(entry_points, "declared_by", lambda group: iter(claims))
+    claims = {"one:handler": "rankwise-one 1.0", "two:handler": "rankwise-two 2.0"}
+    monkeypatch.setattr(entry_points, "named", lambda group, name: claims)
     with pytest.raises(PluginError, match=r"mine:// is claimed by rankwise-one 1\.0 and rankwise-two 2\.0"):
         rendezvous("mine://somewhere")

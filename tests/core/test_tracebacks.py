@@ -161,7 +161,7 @@ def test_what_may_be_a_flaw_is_shown_in_full(monkeypatch):
     def broken(*_):
         raise KeyError("a flaw of this package")
 
-    monkeypatch.setattr(queries, "_group", broken)
+    monkeypatch.setattr(queries, "membership", broken)
     monkeypatch.setitem(globals(), "__name__", "rankwise.broken")
     with pytest.raises(KeyError) as caught:
         dist.get_rank()

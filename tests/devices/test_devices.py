@@ -20,6 +20,7 @@ from rankwise.backends import DeviceKind, device_kind_named, device_names, kind_
 from rankwise.basics import devices
 from rankwise.basics.arrays import as_array, device_of
 from rankwise.calls import check
+from rankwise_arrays import moving
 from rankwise_local import LocalCommunicator, local_world
 
 PATIENCE_S = 20.0
@@ -178,15 +179,15 @@ def test_arrays_of_several_devices_are_reduced_as_one() -> None:
 
 def test_arrays_are_copied_between_cards_the_host_and_dtypes() -> None:
     here, there = quantum([1.5, 2.5], 0), quantum([0, 0], 1)
-    assert to_host(devices.assign(there, here)).tolist() == [1, 2]
-    near = devices.near(here, there)
+    assert to_host(moving.assign(there, here)).tolist() == [1, 2]
+    near = moving.near(here, there)
     assert device_kind_named("quantum").index(near) == 1  # type: ignore[union-attr]
     assert to_host(near).tolist() == [1.5, 2.5]
     host = np.zeros(2)
-    assert devices.assign(host, here) is host
+    assert moving.assign(host, here) is host
     assert host.tolist() == [1.5, 2.5]
-    assert to_host(devices.assign(here, np.array([7, 8]))).tolist() == [7, 8]
-    devices.synchronize(here)
+    assert to_host(moving.assign(here, np.array([7, 8]))).tolist() == [7, 8]
+    moving.synchronize(here)
 
 
 def test_arrays_that_share_memory_are_told_by_their_addresses() -> None:

@@ -16,12 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["is_flag", "is_integer", "name_argument", "require", "shown", "whole_number", "with_article"]
-
-
-def is_flag(value: Any) -> bool:
-    """Tell whether a value is true or false without a doubt."""
-    return isinstance(value, (bool, int, np.bool_))
+__all__ = ["is_integer", "name_argument", "require", "shown", "whole_number", "with_article"]
 
 
 def is_integer(value: Any) -> bool:
@@ -73,7 +68,7 @@ def _is_array(value: Any) -> bool:
     return not isinstance(value, (int, float, complex, str, list, tuple, set, dict, np.generic, type(None)))
 
 
-_FLAG = _Kind(is_flag, "True or False")
+_FLAG = _Kind(lambda value: isinstance(value, (bool, int, np.bool_)), "True or False")
 _INTEGER = _Kind(is_integer, "an integer")
 _RANK = _Kind(is_integer, "an integer rank").or_none()
 _GROUP = _Kind(lambda value: hasattr(value, "group_desc") or type(value) is int, "a process group").or_none()

@@ -37,16 +37,12 @@ _idle: list[SimpleQueue[_Order]] = []
 after_fork(_idle.clear)
 
 
-def _the_store() -> str:
-    return "the store of the job"
-
-
 def attended(
     step: Callable[[], _T],
     look: Callable[[], object] | None,
     deadline: Deadline,
     what: str,
-    whose: Callable[[], str] = _the_store,
+    whose: Callable[[], str] = lambda: "the store of the job",
 ) -> _T:
     """Return what a step returns, which is done on another thread, unless `look` raises before.
 

@@ -12,7 +12,7 @@ __all__ = ["Deadline", "Timeout", "seconds"]
 
 Timeout = float | timedelta
 
-#: Locks cannot wait longer than some centuries, so an infinite time-out is one of decades.
+#: No lock waits and no `timedelta` lasts longer than some centuries, so an infinite time-out is one of decades.
 _FOREVER_S = 1e9
 
 

@@ -23,19 +23,15 @@ from rankwise.errors import PluginError
 __all__ = [
     "DEVICES_GROUP",
     "DeviceKind",
-    "assign",
-    "computable",
     "device_kind_named",
     "device_names",
     "empty_like",
     "kind_of",
     "kind_of_type",
-    "near",
     "not_brought",
     "on_device_of",
     "placed",
     "raw",
-    "synchronize",
     "to_device",
     "to_host",
 ]
@@ -142,7 +138,7 @@ _loaded: dict[str, DeviceKind | PluginError] = {}
 
 def device_names() -> list[str]:
     """Return the kinds of devices that there are here: the host, and what is installed; none is loaded."""
-    return list(dict.fromkeys(["cpu", *_points(tuple(sys.path)), *_loaded]))
+    return list(dict.fromkeys(["cpu", *_names(tuple(sys.path)), *_loaded]))
 
 
 def device_kind_named(name: str) -> DeviceKind | None:
@@ -155,10 +151,10 @@ def device_kind_named(name: str) -> DeviceKind | None:
         return None
     if name not in _loaded:
         path = tuple(sys.path)
-        value = _points(path).get(name) or _elsewhere(path, name)
-        if not value:
+        brought = _brought(path, name)
+        if not brought:
             return None
-        _loaded[name] = _load(name, value)
+        _loaded[name] = _load(name, brought)
     found = _loaded[name]
     if isinstance(found, PluginError):
         raise anew(found)
@@ -213,29 +209,28 @@ def not_brought() -> str:
 
 
 @lru_cache(maxsize=1)
-def _points(path: tuple[str, ...]) -> dict[str, str]:
+def _names(path: tuple[str, ...]) -> list[str]:
     """Return what is found at a glance, by one look for each path: each array that is not NumPy's may ask."""
-    return dict(entry_points.declared(DEVICES_GROUP))
+    return [name for name, _ in entry_points.declared(DEVICES_GROUP)]
 
 
 @lru_cache(maxsize=64)
-def _elsewhere(path: tuple[str, ...], name: str) -> str:
-    """Return what brings a kind in some other way that there is to install a distribution, or ""."""
-    return next((p.value for p in entry_points.installed(DEVICES_GROUP, name) if p.name == name), "")
+def _brought(path: tuple[str, ...], name: str) -> dict[str, str]:
+    return entry_points.named(DEVICES_GROUP, name)
 
 
-def _load(name: str, value: str) -> DeviceKind | PluginError:
+def _load(name: str, brought: dict[str, str]) -> DeviceKind | PluginError:
     try:
-        if len({found for each, found in entry_points.declared(DEVICES_GROUP) if each == name}) > 1:
+        if len(brought) > 1:
             raise LookupError("another distribution brings them too; uninstall all but one")
+        (value,) = brought
         kind = entry_points.load(value)
         if not isinstance(kind, DeviceKind) or kind.name != name:
             raise TypeError(f"{value} is no DeviceKind called {name!r}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        points = entry_points.installed(DEVICES_GROUP, name)
-        owner = " and ".join(sorted(point.owner for point in points if point.name == name)) or value
+        owner = " and ".join(sorted(brought.values()))
         because = one_line(f"{type(error).__name__}: {error}")
         return PluginError(f"the devices {name!r} of {owner} cannot be used: {because}")
     libraries.update(kind.modules)
@@ -303,44 +298,3 @@ def empty_like(array: Any, shape: tuple[int, ...]) -> Any:
     kind = kind_of(array)
     with on_device_of(array):
         return np.empty(shape, array.dtype) if kind is None else kind.empty(shape, array.dtype)
-
-
-def computable(array: Any) -> Any:
-    """Return an array, or a copy on the host of one whose device does not compute."""
-    return array if type(array) is np.ndarray or _known(array).computes else to_host(array)
-
-
-def near(array: Any, target: Any) -> Any:
-    """Return `array` on the device of `target`, whose queues and those of `array`'s know nothing of each other."""
-    if type(array) is np.ndarray and type(target) is np.ndarray:
-        return array
-    kind = kind_of(target)
-    if kind is not kind_of(array):
-        return to_host(array) if kind is None else placed(to_host(array), kind, kind.index(target))
-    assert kind is not None
-    if kind.index(array) == kind.index(target):
-        return array
-    synchronize(array)
-    with on_device_of(target):
-        copied = kind.copy(array)
-    synchronize(copied)
-    return copied
-
-
-def assign(out: Any, array: Any) -> Any:
-    """Copy an array into another of as many elements, wherever the two lie, and return that."""
-    if type(out) is not np.ndarray and not _known(out).computes:
-        with np.errstate(all="ignore"):  # what the narrower dtype makes of a value is the caller's wish
-            to_device(out, to_host(array).astype(out.dtype))
-        return out
-    copied = near(array, out)
-    with on_device_of(out), np.errstate(all="ignore"):
-        out[...] = copied.reshape(out.shape)
-    return out
-
-
-def synchronize(array: Any) -> None:
-    """Wait for what this thread has begun on the device of an array."""
-    if type(array) is not np.ndarray:
-        with on_device_of(array):
-            _known(array).synchronize()

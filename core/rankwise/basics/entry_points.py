@@ -25,7 +25,7 @@ from rankwise.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["PARTS_GROUP", "Point", "declared", "declared_by", "installed", "load", "one_line", "part", "same"]
+__all__ = ["PARTS_GROUP", "Point", "declared", "declared_by", "installed", "load", "named", "one_line", "part", "same"]
 
 #: What another distribution of this project brings for a name that the core has, and programs know.
 PARTS_GROUP = "rankwise.parts"
@@ -150,6 +150,14 @@ def load(value: str) -> Any:
     return attrgetter(attribute.strip())(loaded) if attribute else loaded
 
 
+def named(group: str, name: str) -> dict[str, str]:
+    """Return what a name stands for in a group, with the distribution that brings it; several where it is claimed."""
+    found = {value: owner for each, value, owner in declared_by(group) if each == name}
+    if len(found) == 1:
+        return found
+    return {point.value: point.owner for point in installed(group, name) if point.name == name}
+
+
 @cache
 def part(name: str, distribution: str) -> Any:
     """Return what a distribution brings for a name of the core's; what is not there is looked for each time.
@@ -157,12 +165,11 @@ def part(name: str, distribution: str) -> Any:
     Raises:
         PluginError: It is not installed.
     """
-    values = [value for found, value in declared(PARTS_GROUP) if found == name]
-    values = values or [point.value for point in installed(PARTS_GROUP) if point.name == name]
-    if not values:
+    found = named(PARTS_GROUP, name)
+    if not found:
         remedy = f"pip install {distribution}"
         raise PluginError(f"{distribution} is not installed: {remedy}", remedy)
-    return load(values[0])
+    return load(next(iter(found)))
 
 
 def one_line(text: str) -> str:

@@ -199,10 +199,19 @@ class FutureWork:
             raise anew(self._ending.error)
 
 
-class CompletedWork(FutureWork):
-    """A work that ended well before it was returned; it costs nothing to make and nothing to wait for."""
+def _over() -> Ending:
+    ending = Ending()
+    ending.tell()
+    return ending
 
-    ended = True
+
+class CompletedWork(FutureWork):
+    """A work that ended well before it was returned; it costs nothing to make and nothing to wait for.
+
+    A backend fills the caller's buffers, so its result is None.
+    """
+
+    _ending = _over()
 
     def __init__(self, source: int | None = None) -> None:
         self._source = source
@@ -210,28 +219,6 @@ class CompletedWork(FutureWork):
     def wait(self, timeout: Timeout | None = None) -> bool:
         """Return immediately."""
         return True
-
-    def is_completed(self) -> bool:
-        """Say yes."""
-        return True
-
-    def is_success(self) -> bool:
-        """Say yes."""
-        return True
-
-    def exception(self) -> BaseException | None:
-        """Return None."""
-        return None
-
-    def result(self) -> Any:
-        """Return None: a backend fills the caller's buffers and has nothing else to give."""
-        return None
-
-    def get_future(self) -> Future[Any]:
-        """Return a future that is done."""
-        future = future_of(self, lambda: None)
-        future.end()
-        return future
 
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Call immediately."""

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rankwise.basics.arrays import as_bytes
 from rankwise.codec.building import FEW, PLAIN, SHORT_NBYTES, Building
 from rankwise.codec.classes import find
 from rankwise.codec.dtypes import dtype_from_spec
@@ -21,7 +22,6 @@ from rankwise.codec.layout import (
     NUMBER_RUNS,
     DecodeError,
     Tag,
-    as_bytes,
     layout_of,
 )
 from rankwise.codec.values import value_type_by_code
@@ -149,14 +149,6 @@ def _read_str(decoder: _Decoder) -> str:
     return str(decoder.block(), "utf-8", "surrogatepass")
 
 
-def _read_bytes(decoder: _Decoder) -> bytes:
-    return bytes(decoder.block())
-
-
-def _read_bytearray(decoder: _Decoder) -> bytearray:
-    return bytearray(decoder.block())
-
-
 def _read_list(decoder: _Decoder) -> list[Any]:
     count = decoder.length(1)
     decoder.open(count)
@@ -166,10 +158,6 @@ def _read_list(decoder: _Decoder) -> list[Any]:
     return items
 
 
-def _read_tuple(decoder: _Decoder) -> tuple[Any, ...]:
-    return tuple(_read_list(decoder))
-
-
 def _read_set(decoder: _Decoder) -> set[Any]:
     start = decoder.pos
     members = _read_list(decoder)
@@ -177,10 +165,6 @@ def _read_set(decoder: _Decoder) -> set[Any]:
     if len(made) != len(members):
         raise DecodeError("a set holds the same member twice")
     return made
-
-
-def _read_frozenset(decoder: _Decoder) -> frozenset[Any]:
-    return frozenset(_read_set(decoder))
 
 
 def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
@@ -268,12 +252,12 @@ _KNOWN: dict[int, Callable[[_Decoder], Any]] = {
     Tag.COMPLEX: _read_complex,
     Tag.BIG_INT: _read_big_int,
     Tag.STR: _read_str,
-    Tag.BYTES: _read_bytes,
-    Tag.BYTEARRAY: _read_bytearray,
+    Tag.BYTES: lambda decoder: bytes(decoder.block()),
+    Tag.BYTEARRAY: lambda decoder: bytearray(decoder.block()),
     Tag.LIST: _read_list,
-    Tag.TUPLE: _read_tuple,
+    Tag.TUPLE: lambda decoder: tuple(_read_list(decoder)),
     Tag.SET: _read_set,
-    Tag.FROZENSET: _read_frozenset,
+    Tag.FROZENSET: lambda decoder: frozenset(_read_set(decoder)),
     Tag.DICT: _read_dict,
     Tag.ARRAY: _read_array,
     Tag.DATACLASS: _read_dataclass,

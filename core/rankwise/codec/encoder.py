@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rankwise.basics.arguments import with_article
+from rankwise.basics.arrays import as_bytes
 from rankwise.codec.classes import Registered, register
 from rankwise.codec.dtypes import dtype_spec
 from rankwise.codec.layout import (
@@ -20,10 +22,8 @@ from rankwise.codec.layout import (
     RUN_MIN,
     Refused,
     Tag,
-    as_bytes,
     cannot_travel,
     layout_of,
-    with_article,
 )
 from rankwise.codec.values import ValueType, value_type_of
 
@@ -116,27 +116,16 @@ def _write_str(encoder: _Encoder, value: str) -> None:
     encoder.parts += (_HEAD(Tag.STR, len(raw)), raw)
 
 
-def _write_bytes(encoder: _Encoder, value: bytes) -> None:
-    encoder.parts += (_HEAD(Tag.BYTES, len(value)), value)
+def _write_bytes(encoder: _Encoder, value: bytes | bytearray) -> None:
+    tag = Tag.BYTES if type(value) is bytes else Tag.BYTEARRAY
+    encoder.parts += (_HEAD(tag, len(value)), value)
 
 
-def _write_bytearray(encoder: _Encoder, value: bytearray) -> None:
-    encoder.parts += (_HEAD(Tag.BYTEARRAY, len(value)), value)
-
-
-def _write_list(encoder: _Encoder, value: list[Any]) -> None:
-    if len(value) < RUN_MIN or not _write_numbers(encoder, value):
-        _write_sequence(encoder, value, Tag.LIST)
-
-
-def _write_tuple(encoder: _Encoder, value: tuple[Any, ...]) -> None:
-    if len(value) < RUN_MIN or not _write_numbers(encoder, value):
-        _write_sequence(encoder, value, Tag.TUPLE)
-
-
-def _write_sequence(encoder: _Encoder, value: list[Any] | tuple[Any, ...], tag: int) -> None:
+def _write_sequence(encoder: _Encoder, value: list[Any] | tuple[Any, ...]) -> None:
+    if len(value) >= RUN_MIN and _write_numbers(encoder, value):
+        return
     encoder.open(len(value))
-    encoder.parts.append(_HEAD(tag, len(value)))
+    encoder.parts.append(_HEAD(Tag.LIST if type(value) is list else Tag.TUPLE, len(value)))
     put = encoder.put
     index = 0
     try:
@@ -233,9 +222,9 @@ _WRITERS: dict[type, _Writer] = {
     complex: _write_complex,
     str: _write_str,
     bytes: _write_bytes,
-    bytearray: _write_bytearray,
-    list: _write_list,
-    tuple: _write_tuple,
+    bytearray: _write_bytes,
+    list: _write_sequence,
+    tuple: _write_sequence,
     set: _write_set,
     frozenset: _write_set,
     dict: _write_dict,

@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from rankwise.basics.arguments import with_article
+
 __all__ = [
     "MAGIC",
     "MAX_DEPTH",
@@ -36,10 +38,8 @@ __all__ = [
     "DecodeError",
     "Refused",
     "Tag",
-    "as_bytes",
     "cannot_travel",
     "layout_of",
-    "with_article",
 ]
 
 #: What each encoded object begins with: a mark that no pickle and no text begins with, and the layout's version.
@@ -82,13 +82,6 @@ def layout_of(fields: str) -> Struct:
     return Struct("<" + fields)
 
 
-def as_bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """Return the memory of a C-contiguous array as a flat view of bytes, whatever its dtype."""
-    # memoryview.cast knows neither datetime64 nor bfloat16; a view as uint8 knows all plain memory.
-    flat: Any = array.reshape(-1).view(np.uint8) if array.nbytes else bytearray()
-    return memoryview(flat)
-
-
 class DecodeError(ValueError):
     """Bytes are no encoded object, or one that cannot be made here."""
 
@@ -114,11 +107,6 @@ class Refused(Exception):
         if len(places) > _SHOWN:
             places[_SHOWN:] = ["..."]
         return self.kind(f"obj{''.join(places)} {self.reason}; only pickle=True on all ranks can send it as it is")
-
-
-def with_article(noun: str) -> str:
-    """Return a noun with "a" or "an" before it."""
-    return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"
 
 
 def cannot_travel(obj: Any) -> Refused:

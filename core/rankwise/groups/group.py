@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
-from rankwise.groups.world import current
+from rankwise.basics.deadline import Deadline, Timeout, seconds
+from rankwise.basics.interrupts import held
+from rankwise.basics.secrecy import given_secret
+from rankwise.groups.joining import lend
+from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, begin, device_index, not_made, usable
+from rankwise.groups.making import make_group
+from rankwise.groups.process_group import NON_GROUP_MEMBER, Plan, ProcessGroup
+from rankwise.groups.ranks import members
+from rankwise.groups.world import World, current
+from rankwise.store import PrefixStore, Store, StoreLike
 
 __all__ = ["WORLD", "GroupMember", "ProcessGroup"]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rankwise.basics.deadline import Timeout
-    from rankwise.store import Store, StoreLike
-
     WORLD: ProcessGroup | None
     """The default group, or None before `init_process_group`."""
 
@@ -89,16 +94,87 @@ def create(
         >>> dist.destroy_process_group(pair)
         >>> store.close()
     """
-    from rankwise.groups import lifecycle, outside  # which few programs need before they make their first group
 
     made: list[ProcessGroup] = []
     try:
-        where = store, rank, size, name, backend, timeout, ranks, description, options, device_id, parent
-        made.append(outside.create(outside.GroupRequest(*where, secret)))
+        called = _members(name, rank, size, ranks)
+        default_s = DEFAULT_TIMEOUT_S if parent is None else parent.timeout_s
+        timeout_s = default_s if timeout is None else seconds(timeout)
+        deadline = Deadline(timeout_s)
+        config = usable(backend, timeout_s) if parent is None or backend is not None else parent.config
+        terms = {"size": size, "ranks": None if ranks is None else list(called)}
+        plan = Plan(
+            *(name, called, called[rank], config, timeout_s, None, terms, description, options),
+            device_index=device_index(device_id),
+        )
+        if parent is None:
+            made.append(_outside(plan, store, secret, deadline))
+        else:
+            made.append(_within(parent, plan, store, secret, deadline))
         return made[0]
     except BaseException as error:
-        lifecycle.not_made("ProcessGroup.create", made, error)
+        not_made("ProcessGroup.create", made, error)
         raise
+
+
+def _outside(plan: Plan, store: Store | StoreLike | None, secret: bytes | None, deadline: Deadline) -> ProcessGroup:
+    """Make the first group of a world of its own, and note that world in the one of this context."""
+    if store is None and len(plan.ranks) > 1:
+        raise ValueError(f"{_what(plan.name)}: its {len(plan.ranks)} members need a store to meet in")
+    home = current()
+    world = World(home=home)
+    if secret is not None:
+        world.secret = given_secret(secret, "ProcessGroup.create")
+
+    def find() -> Plan:
+        return plan if store is None else replace(plan, store=lend(world, home, store, plan.global_rank, plan.name))
+
+    made = begin(world, find, deadline)
+    home.outside.append(world)
+    return made
+
+
+def _within(
+    parent: ProcessGroup, plan: Plan, store: Store | StoreLike | None, secret: bytes | None, deadline: Deadline
+) -> ProcessGroup:
+    """Make a group where its parent was made: they have one store, one watcher, and one end."""
+    world, what = parent.world, _what(plan.name)
+    if store is not None:
+        raise ValueError(f"{what}: its members meet in the store of its parent, not in another")
+    if secret is not None:
+        raise ValueError(f"{what}: its secret is that of its parent")
+    if not parent.is_open():
+        raise ValueError(f"{what}: its parent {parent!r} has been destroyed")
+    if plan.name in world.groups:
+        raise ValueError(f"{what}: there is a group of that name")
+    if not set(plan.ranks) <= set(parent.ranks) or plan.global_rank != parent.global_rank:
+        raise ValueError(f"{what}: its members {list(plan.ranks)} must be this rank and others of {parent!r}")
+    count = world.count_group(plan.name)
+    place = None if world.store is None else PrefixStore(f"named/{plan.name}-{count}", world.store)
+    with held:
+        return make_group(world, replace(plan, store=place, terms={"ranks": list(plan.ranks)}), deadline)
+
+
+def _members(name: str, rank: int, size: int, ranks: Sequence[int] | None) -> tuple[int, ...]:
+    """Return what the members are called.
+
+    Raises:
+        ValueError: The arguments contradict each other.
+    """
+    if not name:
+        raise ValueError("ProcessGroup.create: a group needs a name, the same for all members")
+    if size < 1 or not 0 <= rank < size:
+        raise ValueError(f"{_what(name)}: there is no rank {rank} in a group of {size}")
+    if ranks is None:
+        return tuple(range(size))
+    called = members(ranks, ranks)
+    if len(called) != size or min(called) < 0:
+        raise ValueError(f"{_what(name)}: ranks must name each of its {size} members, not {list(called)}")
+    return called
+
+
+def _what(name: str) -> str:
+    return f"ProcessGroup.create: group {name!r}"
 
 
 ProcessGroup.create = staticmethod(create)

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rankwise import errors
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.messages import pack_error, unpack_error
 from rankwise.basics.process_end import process_stat
 from rankwise.basics.systems import boot_of_macos
 from rankwise.errors import (
@@ -34,40 +34,32 @@ from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
 
 __all__ = [
-    *(
-        "MEETING",
-        "REFUSALS",
-        "SAID",
-        "call_off",
-        "death_verdict",
-        "has_ended",
-        "has_reached",
-        "hosts_of",
-        "interrupted",
-    ),
-    *(
-        "is_gone",
-        "is_over",
-        "leave",
-        "meet",
-        "process_space",
-        "refuse",
-        "seats",
-        "started_at",
-        "to_be_told",
-        "told_by",
-        "wait_for",
-    ),
+    "MEETING",
+    "REFUSALS",
+    "SAID",
+    "call_off",
+    "death_verdict",
+    "has_reached",
+    "hosts_of",
+    "interrupted",
+    "is_gone",
+    "is_over",
+    "leave",
+    "meet",
+    "process_space",
+    "refuse",
+    "seats",
+    "started_at",
+    "to_be_told",
+    "told_by",
+    "verdict_of",
+    "wait_for",
 ]
 
 #: Where in a group's store its ranks meet.
 MEETING = "meet"
 
 _FINE = FINE.decode()
-_LATE = "did not come within"
-_DIED = "died: "
-_INTERRUPTED = " was interrupted on rank "
-_REFUSED = " cannot take part: "
 
 #: How the system marks a process that has ended, and whose end nobody has asked for yet.
 _ENDED = ("Z", "X")
@@ -118,27 +110,42 @@ def meet(
     problem = _differences(what, first, card) or _duplicate(what, holder, seat)
     if problem is not None:  # to be written before this rank is counted: the last to come finds all well otherwise
         store.compare_set("fewest", "", str(min(first.get("count", len(ranks)), len(ranks))))
-        store.compare_set("verdict", "", problem)
+        store.compare_set("verdict", "", verdict_of(problem))
     is_numbered = tuple(ranks) == tuple(range(len(ranks)))  # outside of the world ranks may have other names
     wanted = Series("rank/", len(ranks)) if read and is_numbered else NO_KEYS
     verdict, seats = _verdict(store, ranks, wanted, what, deadline, tell_more)
     if verdict == _FINE and problem is not None:
-        raise RendezvousError(problem)  # the others are complete without this rank, which is one too many
-    if verdict != _FINE:
+        raise problem  # the others are complete without this rank, which is one too many
+    if (error := told_by(verdict)) is not None:
         store.add("told", 1)
-        raise told_by(verdict) or (DistTimeoutError if _LATE in verdict else RendezvousError)(verdict)
+        raise error
     return seats if is_numbered or not read else [*store.multi_get([f"rank/{peer}" for peer in ranks])]
+
+
+def verdict_of(error: DistError) -> str:
+    """Return the verdict that has all who wait for it raise an error."""
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)  # not a backend's own
+    return json.dumps([kind.__name__, *error.args])
+
+
+def told_by(verdict: str) -> DistError | None:
+    """Return the error of a verdict; None if all is well, or nothing is said so far."""
+    if verdict in ("", _FINE):
+        return None
+    kind, *args = json.loads(verdict)
+    error: DistError = vars(errors)[kind](*args)
+    return error
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:
     """Return the verdict that has all who wait for it raise that a rank has died, or is out of reach."""
     cause = f"{error.cause}, during {during}" if during else error.cause
-    return _DIED + json.dumps(pack_error(type(error)(error.rank, error.host, cause), error.rank))
+    return verdict_of(type(error)(error.rank, error.host, cause))
 
 
-def interrupted(what: str, rank: int, error: BaseException) -> str:
-    """Return the verdict that has all who wait for it raise that a rank was interrupted."""
-    return f"{what}{_INTERRUPTED}{rank} by {type(error).__name__}"
+def interrupted(what: str, rank: int, error: BaseException) -> GroupAbortedError:
+    """Return the error of all who wait for a rank that was interrupted."""
+    return GroupAbortedError(f"{what} was interrupted on rank {rank} by {type(error).__name__}")
 
 
 def call_off(store: Store, error: DistError) -> int | None:
@@ -146,26 +153,13 @@ def call_off(store: Store, error: DistError) -> int | None:
 
     If all have met already, this rank too, they go on: then it returns None.
     """
-    return None if store.compare_set("verdict", "", str(error)) == FINE else store.add("come", 0)
+    return None if store.compare_set("verdict", "", verdict_of(error)) == FINE else store.add("come", 0)
 
 
 def refuse(store: Store, what: str, rank: int, error: DistError) -> None:
     """Have all who meet raise the error of a rank that cannot take part; it does not wait for them."""
-    store.compare_set("verdict", "", f"{what}: rank {rank}{_REFUSED}{type(error).__name__}: {error}")
+    store.compare_set("verdict", "", verdict_of(type(error)(f"{what}: rank {rank} cannot take part: {error}")))
     store.add("told", 1)
-
-
-def told_by(verdict: str) -> DistError | None:
-    """Return the error of a verdict that tells of one rank's trouble, None for any other."""
-    head, refused, said = verdict.partition(_REFUSED)
-    if refused:
-        kind, _, text = said.partition(": ")
-        return next(error for error in REFUSALS if error.__name__ == kind)(f"{head}{refused}{text}")
-    if _INTERRUPTED in verdict:
-        return GroupAbortedError(verdict)
-    if not verdict.startswith(_DIED):
-        return None
-    return unpack_error(json.loads(verdict[len(_DIED) :]))
 
 
 def to_be_told(store: Store, ranks: Sequence[int], error: DistError) -> int:
@@ -235,11 +229,6 @@ def is_gone(card: Mapping[str, Any]) -> bool:
     return not stat or stat[0] in _ENDED or stat[19] != card["started"]
 
 
-def has_ended(text: str | bytes) -> bool:
-    """Tell whether the process is known to have ended that wrote a seat, or has a handle."""
-    return is_gone(json.loads(text))
-
-
 def _now() -> float:
     """Return the seconds since this machine was started, by which processes' beginnings are told too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
@@ -293,9 +282,10 @@ def _verdict(
         if not missing:
             raise
         few = ", ".join(map(str, missing[:32])) + (" ..." if len(missing) > 32 else "")
-        text = f"{what}: rank{'s' * (len(missing) > 1)} {few} of {len(ranks)} {_LATE} {deadline.timeout_s:g} s"
+        who = f"rank{'s' * (len(missing) > 1)} {few} of {len(ranks)}"
+        text = f"{what}: {who} did not come within {deadline.timeout_s:g} s"
         text = _with_refused(text if tell_more is None else tell_more(text, missing), store)
-        return store.compare_set("verdict", "", text).decode(), []
+        return store.compare_set("verdict", "", verdict_of(DistTimeoutError(text))).decode(), []
 
 
 def _with_refused(text: str, store: Store) -> str:
@@ -308,19 +298,19 @@ def _with_refused(text: str, store: Store) -> str:
     )
 
 
-def _differences(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+def _differences(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> RendezvousError | None:
     differ = [
         f"{key} is {theirs['config'].get(key)!r} for {_name(theirs)} but {mine['config'].get(key)!r} for {_name(mine)}"
         for key in sorted({*theirs["config"], *mine["config"]})
         if theirs["config"].get(key) != mine["config"].get(key)
     ]
-    return f"{what}: the ranks disagree: {'; '.join(differ)}" if differ else None
+    return RendezvousError(f"{what}: the ranks disagree: {'; '.join(differ)}") if differ else None
 
 
-def _duplicate(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> str | None:
+def _duplicate(what: str, theirs: dict[str, Any], mine: dict[str, Any]) -> RendezvousError | None:
     if theirs == mine:
         return None
-    return f"{what}: two processes claim rank {mine['rank']}: {_name(theirs)} and {_name(mine)}"
+    return RendezvousError(f"{what}: two processes claim rank {mine['rank']}: {_name(theirs)} and {_name(mine)}")
 
 
 def _name(card: dict[str, Any]) -> str:

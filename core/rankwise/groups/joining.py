@@ -48,7 +48,9 @@ def join(
                 return Joined(None, rank, world_size)
             return Joined(lend(world, world, runtime.store.view(deadline.remaining()), rank), rank, world_size)
     if store is not None:
-        _check_given(rank, world_size)
+        if not 0 <= rank < world_size:
+            given = f"(got rank={rank}, world_size={world_size})"
+            raise ValueError(f"init_process_group: with a store, give rank and world_size {given}")
         return Joined(lend(world, world, store, rank), rank, world_size)
     if world_size == 1 and rank in (0, -1) and init_method is None and "MASTER_ADDR" not in os.environ:
         return Joined(HashStore(), 0, 1)
@@ -125,13 +127,6 @@ def _runtime(config: BackendConfig, rank: int, world_size: int, deadline: Deadli
             )
         return runtime
     return None
-
-
-def _check_given(rank: int, world_size: int) -> None:
-    if world_size < 1 or not 0 <= rank < world_size:
-        raise ValueError(
-            f"init_process_group: with a store, give rank and world_size (got rank={rank}, world_size={world_size})"
-        )
 
 
 def _meet_at(world: World, address: str, rank: int, world_size: int, deadline: Deadline) -> Joined:

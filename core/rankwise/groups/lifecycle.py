@@ -23,8 +23,8 @@ from rankwise.errors import BackendUnavailableError, DistError
 from rankwise.groups import observers
 from rankwise.groups.handshake import REFUSALS, leave, wait_for
 from rankwise.groups.joining import Joined, find_store, join
-from rankwise.groups.making import Plan, make_group
-from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
+from rankwise.groups.making import make_group
+from rankwise.groups.process_group import NON_GROUP_MEMBER, Plan, ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.store import Store, StoreLike, innermost
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
 from rankwise.backends import requirement
-from rankwise.backends.backend import BackendConfig
 from rankwise.backends.capability import ANY_HOSTS
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.contract import Context
@@ -46,16 +44,15 @@ from rankwise.groups.handshake import (
     to_be_told,
     told_by,
 )
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.process_group import Plan, ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
 from rankwise.store.base import ArrivalPoint
-from rankwise.store.operations import FINE
 from rankwise.store.patience import EXCHANGE, late
 from rankwise.store.prefix import innermost
 from rankwise.store.primitives import NO_KEYS
 
-__all__ = ["Plan", "come_together", "make_group", "stay_for"]
+__all__ = ["come_together", "make_group", "stay_for"]
 
 #: From how many reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
@@ -64,27 +61,6 @@ _REMEMBERED = 32
 _TELL_S = 1.0
 #: How soon it is known that a process has ended whose connection has, and how often to look.
 _FOUND_S, _GLANCE_S = 0.3, 0.01
-
-
-@dataclass
-class Plan:
-    """A group to be made: what `make_group` needs beside the world."""
-
-    name: str
-    ranks: tuple[int, ...]
-    global_rank: int
-    config: BackendConfig
-    timeout_s: float
-    store: Store | None
-    #: What all members must agree on, beside the backends.
-    terms: Mapping[str, Any]
-    description: str = ""
-    options: Any = None
-    device_index: int | None = None
-    #: All who must come before the group is made; its members, if empty.
-    participants: tuple[int, ...] = ()
-    #: What the members are about to do, for messages, if not just to make this group.
-    purpose: str = ""
 
 
 def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
@@ -96,7 +72,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
     counted: list[bool] = []
     try:
         is_told = world.watcher is not None and world.watcher.tells_verdicts
-        heed = refusals.Heed(plan.name, None if is_told else plan.store)
+        heed = refusals.Heed(None if is_told else plan.store)
         place = plan.store and PrefixStore("made", plan.store)
         with _watched(world, place, plan.ranks, _making(plan), heed.hear if is_told else None) as look:
             heed.look = look or refusals.see_nothing
@@ -128,7 +104,7 @@ def _given_up(plan: Plan, error: BaseException) -> GroupAbortedError:
     """Return what the others are told in the first call of a group that they may have made, and this rank has not."""
     what = _making(plan)
     if interrupts.is_a_handlers(error):
-        return GroupAbortedError(interrupted(what, plan.global_rank, error))
+        return interrupted(what, plan.global_rank, error)
     return GroupAbortedError(f"{what} has failed on rank {plan.global_rank}: {error}")
 
 
@@ -137,19 +113,7 @@ def _enter(world: World, plan: Plan, made: dict[str, Communicator]) -> ProcessGr
     for communicator in made.values():
         communicator.watch = world.watcher
     serving = {device: made[name] for device, name in plan.config.device_backend_map.items()}
-    group = ProcessGroup(
-        plan.name,
-        plan.ranks,
-        plan.global_rank,
-        plan.config,
-        serving,
-        plan.timeout_s,
-        plan.store,
-        world.recorder.trail(plan.name, plan.description or plan.name, plan.ranks),
-        world,
-        plan.description,
-        len(plan.participants or plan.ranks),
-    )
+    group = ProcessGroup(plan, serving, world)
     world.groups[plan.name] = group
     if world.watcher is not None:
         world.watcher.made(plan.name)
@@ -184,21 +148,20 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
             on all ranks.
         BackendUnavailableError: This rank, or another, cannot have the backend that it was asked for.
     """
-    participants = plan.participants or plan.ranks
-    hosts = 1 if len(participants) == 1 else None
+    hosts = 1 if len(plan.participants) == 1 else None
     if plan.config.refusal is not None:
         _refuse(world, plan, plan.config.refusal)
-    elif plan.store is not None and len(participants) > 1:
-        hosts = _meet(world, plan, plan.store, participants, deadline)
+    elif plan.store is not None and len(plan.participants) > 1:
+        hosts = _meet(world, plan, plan.store, deadline)
     for name in plan.config.backends():
         devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
         requirement.require_group(registry.get(name).capabilities, len(plan.ranks), hosts, devices, registry.others)
 
 
-def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...], deadline: Deadline) -> int | None:
+def _meet(world: World, plan: Plan, store: Store, deadline: Deadline) -> int | None:
     """Meet the others; return on how many hosts the members are, if a backend minds."""
     place = PrefixStore(MEETING, store)
-    what, life = _making(plan), world.store
+    what, life, participants = _making(plan), world.store, plan.participants
     minds = any(registry.get(name).capabilities.hosts != ANY_HOSTS for name in plan.config.backends())
 
     def step() -> int | None:
@@ -237,11 +200,11 @@ def _meet(world: World, plan: Plan, store: Store, participants: tuple[int, ...],
 
 def _refuse(world: World, plan: Plan, error: DistError) -> NoReturn:
     """Tell the others that this rank cannot take part, and raise why."""
-    if (store := plan.store) is not None and len(ranks := plan.participants or plan.ranks) > 1:
+    if (store := plan.store) is not None and len(plan.participants) > 1:
         with contextlib.suppress(DistError):
             step = partial(refuse, PrefixStore(MEETING, store), _making(plan), plan.global_rank, error)
             attended(step, None, Deadline(_TELL_S), _making(plan))
-            stay_for(world, store, f"{MEETING}/told", len(ranks))
+            stay_for(world, store, f"{MEETING}/told", len(plan.participants))
     raise anew(error)
 
 
@@ -256,7 +219,7 @@ def _look(world: World, look: Callable[[], None] | None) -> None:
 
 def _call_off(world: World, plan: Plan, store: Store, error: BaseException) -> None:
     """Tell the others that this rank was interrupted and does not come; the rank stays for those that have come."""
-    said = GroupAbortedError(interrupted(_making(plan), plan.global_rank, error))
+    said = interrupted(_making(plan), plan.global_rank, error)
     with contextlib.suppress(DistError):
         step = partial(call_off, PrefixStore(MEETING, store), said)
         told = attended(step, None, Deadline(_TELL_S), _making(plan))
@@ -295,11 +258,13 @@ def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
         return
     first = ""
     with contextlib.suppress(DistError):
-        step = partial(refusals.refuse, store, plan.global_rank, plan.config.backends(), error, count)
+        step = partial(refusals.refuse, store, plan.name, plan.global_rank, plan.config.backends(), error, count)
         first = attended(step, refusals.see_nothing, Deadline(_TELL_S), _making(plan))
         # A dead rank does not come to hear of it.
         stay_for(world, store, refusals.MADE, len(plan.ranks) - isinstance(error, PeerDiedError))
-    refusals.prefer(plan.name, first, error)
+    own = refusals.somebodys_own(first)
+    if own is not None and isinstance(error, refusals.CONSEQUENCES):
+        raise own from error
 
 
 def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
@@ -316,8 +281,9 @@ def _settle(plan: Plan, is_first: bool, deadline: Deadline) -> None:
         said, _ = plan.store._arrive({_made(plan.global_rank): b""}, place, NO_KEYS, deadline.remaining())
     except DistTimeoutError as error:
         raise late(plan.store, [_made(rank) for rank in plan.ranks], plan.ranks, deadline) from error
-    if said != FINE:
-        raise told_by(said.decode()) or DistBackendError(f"group {plan.name!r} cannot be made: {said.decode()}")
+    told = told_by(said.decode())
+    if told is not None:
+        raise DistBackendError(str(told)) if isinstance(told, DistNetworkError) else told
 
 
 def _made(rank: int) -> str:
@@ -330,7 +296,7 @@ def _forgotten(plan: Plan, is_first: bool) -> tuple[str, ...]:
     exchanged = tuple(f"{backend}/{EXCHANGE}" for backend in plan.config.backends())
     # By the first group of a world a later life of the job finds out that this one is over; and ranks that take part
     # without being members may still have to read that all have come.
-    if is_first or plan.participants not in ((), plan.ranks):
+    if is_first or plan.participants != plan.ranks:
         return exchanged
     return f"{MEETING}/", refusals.MADE, *exchanged
 

@@ -12,8 +12,7 @@ from functools import partial
 from rankwise.backends.registry import registry
 from rankwise.basics.deadline import Deadline
 from rankwise.groups.handshake import process_space, started_at
-from rankwise.groups.making import Plan
-from rankwise.groups.process_group import ProcessGroup
+from rankwise.groups.process_group import Plan, ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
 
@@ -63,8 +62,7 @@ def enable(world: World, store: Store, rank: int, size: int, plan: Plan, deadlin
     """
     for name in plan.config.backends():
         registry.load(name)
-    trail = world.recorder.trail("default", plan.description or "default", ())
-    group = ProcessGroup("default", (), -1, plan.config, {}, plan.timeout_s, None, trail, world, plan.description)
+    group = ProcessGroup(plan, {}, world)
     for device in plan.config.device_backend_map:
         group.require_call("reconfigure", device)
     place = Place(PrefixStore(_PLACE, store), world.owned_store, "", plan, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rankwise.basics.work import Work
     from rankwise.store import Store, StoreLike
 
-__all__ = ["NON_GROUP_MEMBER", "GroupLike", "ProcessGroup"]
+__all__ = ["NON_GROUP_MEMBER", "GroupLike", "Plan", "ProcessGroup"]
 
 #: The shortcuts of a group before its first call and after its end.
 UNUSED = Shortcuts()
@@ -43,6 +44,30 @@ NON_GROUP_MEMBER = -100
 def _positions(ranks: tuple[int, ...]) -> Mapping[int, int]:
     """Return the group rank of each global rank, once for all groups of the same ranks."""
     return {rank: index for index, rank in enumerate(ranks)}
+
+
+@dataclass
+class Plan:
+    """A group to be made: what it needs beside its world."""
+
+    name: str
+    ranks: tuple[int, ...]
+    global_rank: int
+    config: BackendConfig
+    timeout_s: float
+    store: Store | None
+    #: What all members must agree on, beside the backends.
+    terms: Mapping[str, Any]
+    description: str = ""
+    options: Any = None
+    device_index: int | None = None
+    #: All who must come before the group is made; its members, if empty.
+    participants: tuple[int, ...] = ()
+    #: What the members are about to do, for messages, if not just to make this group.
+    purpose: str = ""
+
+    def __post_init__(self) -> None:
+        self.participants = self.participants or self.ranks
 
 
 class Create(Protocol):
@@ -77,35 +102,22 @@ class ProcessGroup:
     #: Comes from `rankwise.groups.group`: what makes groups knows this class, and not the other way round.
     create: ClassVar[Create]
 
-    def __init__(
-        self,
-        name: str,
-        ranks: tuple[int, ...],
-        global_rank: int,
-        config: BackendConfig,
-        communicators: dict[str, Communicator],
-        timeout_s: float,
-        store: Store | None,
-        trail: Trail,
-        world: Any,
-        description: str = "",
-        came: int = 0,
-    ) -> None:
-        self.name = name
-        self.ranks = ranks
-        self.global_rank = global_rank
-        self.config = config
-        self.timeout_s = timeout_s
-        self.store = store
-        #: What this rank has called on the group.
-        self.trail = trail
+    def __init__(self, plan: Plan, communicators: dict[str, Communicator], world: Any) -> None:
+        self.name = plan.name
+        self.ranks = plan.ranks
+        self.global_rank = plan.global_rank
+        self.config = plan.config
+        self.timeout_s = plan.timeout_s
+        self.store = plan.store
+        self.group_desc = plan.description or plan.name
         #: The `World` that it was made in, and is watched and left with.
         self.world = world
-        self.group_desc = description or name
+        #: What this rank has called on the group.
+        self.trail: Trail = world.recorder.trail(self.name, self.group_desc, self.ranks)
         #: Group rank of each global rank.
-        self.rank_of = _positions(ranks)
+        self.rank_of = _positions(self.ranks)
         #: How many ranks have met to make it, members or not.
-        self.came = came or len(ranks)
+        self.came = len(plan.participants)
         self._end = Ending()
         #: The uuid of the configuration in which it ended, if it was made from a default group that was made anew.
         self.configuration = ""
@@ -115,7 +127,7 @@ class ProcessGroup:
         self.collected: dict[int, list[Work]] = {}
         #: How many monitored barriers this rank has begun.
         self.monitored = 0
-        self._rank = self.rank_of.get(global_rank, -1)
+        self._rank = self.rank_of.get(self.global_rank, -1)
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         #: What its backend's table says of those collectives on its usual device that depend on no condition.
@@ -128,7 +140,7 @@ class ProcessGroup:
         self.tells_waits = any(communicator.tells_waits for communicator in self.communicators())
         for communicator in self.communicators():
             communicator.on_failure = self._failed
-            communicator.note_to(trail)
+            communicator.note_to(self.trail)
 
     def __repr__(self) -> str:
         return f"<ProcessGroup {self.group_desc!r}: rank {self._rank} of {self.size()}, {self.config}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankwise.basics.arguments import require
 from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
-from rankwise.groups.world import current, resolve
+from rankwise.groups.world import current, membership
 
 __all__ = [
     "get_backend",
@@ -37,7 +37,7 @@ def get_rank(group: GroupLike = None) -> int:
         0
     """
     with shortened:
-        return -1 if group == NON_GROUP_MEMBER else _group(group, "get_rank").rank()
+        return -1 if group == NON_GROUP_MEMBER else membership(group, "get_rank").rank()
 
 
 def get_world_size(group: GroupLike = None) -> int:
@@ -57,7 +57,7 @@ def get_world_size(group: GroupLike = None) -> int:
         2
     """
     with shortened:
-        return -1 if group == NON_GROUP_MEMBER else _group(group, "get_world_size").size()
+        return -1 if group == NON_GROUP_MEMBER else membership(group, "get_world_size").size()
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
@@ -79,7 +79,7 @@ def get_backend(group: ProcessGroup | None = None) -> str:
         >>> dist.destroy_process_group()
     """
     with shortened:
-        return _group(group, "get_backend").backend
+        return membership(group, "get_backend").backend
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
@@ -101,7 +101,7 @@ def get_backend_config(group: ProcessGroup | None = None) -> str:
         >>> dist.destroy_process_group()
     """
     with shortened:
-        return repr(_group(group, "get_backend_config").config)
+        return repr(membership(group, "get_backend_config").config)
 
 
 def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
@@ -123,7 +123,7 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
         0
     """
     with shortened:
-        found = _group(group, "get_group_rank")
+        found = membership(group, "get_group_rank")
         require(global_rank=global_rank)
         if global_rank not in found.rank_of:
             raise ValueError(f"global_rank={global_rank} is not in group {found.group_desc!r}")
@@ -149,7 +149,7 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
         1
     """
     with shortened:
-        found = _group(group, "get_global_rank")
+        found = membership(group, "get_global_rank")
         require(group_rank=group_rank)
         if not 0 <= group_rank < found.size():
             raise ValueError(f"group_rank={group_rank} is no rank of group {found.group_desc!r} of {found.size()}")
@@ -173,7 +173,7 @@ def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
         [0, 1]
     """
     with shortened:
-        return list(_group(group, "get_process_group_ranks").ranks)
+        return list(membership(group, "get_process_group_ranks").ranks)
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
@@ -218,10 +218,3 @@ def get_pg_count() -> int:
         2
     """
     return len([group for world in current().worlds() if not world.forked for group in world.groups])
-
-
-def _group(group: GroupLike, op: str) -> ProcessGroup:
-    found = resolve(group, op)
-    if found is None:
-        raise ValueError(f"{op}: this process is not a member of the group")
-    return found

@@ -24,7 +24,7 @@ from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.work import FutureWork, Work
 from rankwise.errors import DistError, ForkedProcessError, PeerDiedError, RendezvousError
-from rankwise.groups.handshake import death_verdict, is_gone, meet
+from rankwise.groups.handshake import death_verdict, is_gone, meet, verdict_of
 from rankwise.groups.lifecycle import begin, leave_world, not_made
 from rankwise.groups.places import Place, stand
 from rankwise.groups.process_group import ProcessGroup
@@ -206,9 +206,9 @@ def _gather(place: Place, uuid: str, listed: list[str], deadline: Deadline, lost
         raise RendezvousError(f"{what}: this uuid was already used")
     meeting = PrefixStore(f"{uuid}/gather", place.store)
     if place.store.compare_set(f"used/{uuid}", "", members).decode() != members:
-        said = f"{what}: this uuid was already used, for other handles or in another order"
-        meeting.compare_set("verdict", "", said)
-        raise RendezvousError(said)
+        error = RendezvousError(f"{what}: this uuid was already used, for other handles or in another order")
+        meeting.compare_set("verdict", "", verdict_of(error))
+        raise error
     place.used.append(uuid)
     if len(listed) == 1:
         return

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
-import re
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from rankwise import errors
 from rankwise.basics import interrupts as interrupts
-from rankwise.errors import DistBackendError, DistNetworkError, DistTimeoutError, GroupAbortedError, PeerDiedError
-from rankwise.groups.handshake import death_verdict, interrupted, told_by
+from rankwise.errors import DistBackendError, DistError, DistNetworkError, DistTimeoutError, PeerDiedError
+from rankwise.groups.handshake import interrupted, told_by, verdict_of
 from rankwise.store import Store
 from rankwise.store.patience import EXCHANGE
 
-__all__ = ["MADE", "VERDICT", "Heed", "prefer", "refuse", "see_nothing"]
+__all__ = ["MADE", "VERDICT", "CONSEQUENCES", "Heed", "refuse", "see_nothing", "somebodys_own"]
 
 #: Where in a group's store they are counted who have made their communicators or could not, and where it says how it
 #: came out.
@@ -24,21 +21,26 @@ MADE, VERDICT = "made/count", "made/verdict"
 #: there is a watcher its heartbeats bring the verdict along.
 _PAUSE_S, _LONGER, _LONGEST_PAUSE_S = 0.25, 4, 16.0
 #: Errors that tell of another rank's end, whatever that came from.
-_CONSEQUENCES = (DistNetworkError, DistTimeoutError, PeerDiedError, ConnectionError, TimeoutError)
+CONSEQUENCES = (DistNetworkError, DistTimeoutError, PeerDiedError, ConnectionError, TimeoutError)
 
 
-def refuse(store: Store, rank: int, backends: Sequence[str], error: BaseException, count: bool) -> str:
-    """Write why this rank could not, unless another one has before, and return what stands there.
+def refuse(store: Store, name: str, rank: int, backends: Sequence[str], error: BaseException, count: bool) -> str:
+    """Write why this rank could not make a group, unless another one has before, and return what stands there.
 
     Those that wait in an exchange of one of the backends are told there, too. With `count` this rank is counted, as
     those are that have made their communicators.
     """
     text = f"rank {rank}: {type(error).__name__}: {error}"
+    told: DistError
     if interrupts.is_a_handlers(error):
-        text = interrupted("making it", rank, error)
-    mine = death_verdict(error, "") if isinstance(error, PeerDiedError) else text
-    places = [VERDICT, *(f"{backend}/{EXCHANGE}" for backend in backends)]
-    first = store._claim(places, [mine.encode()] * len(places))[0].decode()
+        told = interrupted("making it", rank, error)
+    elif isinstance(error, PeerDiedError):
+        told = error
+    else:
+        kind = DistNetworkError if isinstance(error, CONSEQUENCES) else DistBackendError
+        told = kind(f"group {name!r} cannot be made: {text}")
+    places = [f"{backend}/{EXCHANGE}" for backend in backends]
+    first = store._claim([VERDICT, *places], [verdict_of(told).encode(), *[text.encode()] * len(places)])[0].decode()
     if count:
         store.add(MADE, 1)
     return first
@@ -51,15 +53,14 @@ class Heed:
     somebody calls `hear`.
 
     Args:
-        name: The group's name.
         store: The group's store; None if it need not be asked.
 
     Attributes:
         look: Raises if a member has died.
     """
 
-    def __init__(self, name: str, store: Store | None) -> None:
-        self._name, self._store, self._verdict = name, store, ""
+    def __init__(self, store: Store | None) -> None:
+        self._store, self._verdict = store, ""
         self.look: Callable[[], None] = see_nothing
         self._ask_at, self._pause_s = monotonic() + _PAUSE_S, _LONGER * _PAUSE_S
 
@@ -73,8 +74,8 @@ class Heed:
             self.hear(self._store.peek(VERDICT) or b"")
             self._ask_at = monotonic() + self._pause_s
             self._pause_s = min(_LONGER * self._pause_s, _LONGEST_PAUSE_S)
-        if _is_somebodys_own(self._verdict):
-            raise told_by(self._verdict) or DistBackendError(f"group {self._name!r} cannot be made: {self._verdict}")
+        if (own := somebodys_own(self._verdict)) is not None:
+            raise own
         self.look()
 
     def end(self) -> None:
@@ -86,16 +87,7 @@ def see_nothing() -> None:
     """Return: nobody is known to have died."""
 
 
-def prefer(name: str, first: str, error: BaseException) -> None:
-    """Raise what another member said first, where this one's error only tells that the other is gone."""
-    if isinstance(error, _CONSEQUENCES) and _is_somebodys_own(first):
-        raise told_by(first) or DistBackendError(f"group {name!r} cannot be made: {first}") from error
-
-
-def _is_somebodys_own(verdict: str) -> bool:
-    """Tell whether a verdict is the error of a rank that could not go on, and not that another one was gone."""
-    if isinstance(told_by(verdict), GroupAbortedError):
-        return True
-    match = re.match(r"rank \d+: (\w+): ", verdict)
-    kind = match and (getattr(errors, match[1], None) or getattr(builtins, match[1], Exception))
-    return isinstance(kind, type) and not issubclass(kind, _CONSEQUENCES)
+def somebodys_own(verdict: str) -> DistError | None:
+    """Return the error of a rank that could not go on itself; None if a verdict tells of another's end, or of none."""
+    error = told_by(verdict)
+    return None if isinstance(error, CONSEQUENCES) else error

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from rankwise.backends.backend import BackendConfig
 from rankwise.basics.arguments import require
@@ -13,11 +12,11 @@ from rankwise.basics.interrupts import held
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import DistTimeoutError, ForkedProcessError, PeerDiedError
 from rankwise.groups.lifecycle import DEFAULT_TIMEOUT_S, forget, not_made, usable
-from rankwise.groups.making import Plan, come_together, make_group, stay_for
-from rankwise.groups.process_group import NON_GROUP_MEMBER, ProcessGroup
+from rankwise.groups.making import come_together, make_group, stay_for
+from rankwise.groups.process_group import NON_GROUP_MEMBER, Plan, ProcessGroup
 from rankwise.groups.ranks import members
 from rankwise.groups.refusals import MADE
-from rankwise.groups.world import World, resolve
+from rankwise.groups.world import World, membership
 from rankwise.store import PrefixStore
 
 __all__ = [
@@ -81,53 +80,75 @@ def new_group(
         require(use_local_synchronization=use_local_synchronization, sort_ranks=sort_ranks)
         listed = members(default.ranks if ranks is None else ranks, default.rank_of)
         listed = tuple(sorted(listed)) if sort_ranks else listed
-        options = timeout, backend, pg_options, use_local_synchronization, group_desc
+        wish = _wish(default, DEFAULT_TIMEOUT_S, timeout, backend, pg_options, group_desc)
         with held:
-            made.append(_new_group(default, listed, *options))
+            made.append(_new_group(default, listed, wish, use_local_synchronization))
         return made[0]
     except BaseException as error:
         not_made("new_group", made, error)
         raise
 
 
-def _new_group(
-    default: ProcessGroup,
-    listed: tuple[int, ...],
+class _Wish(NamedTuple):
+    """What a program wishes of new groups, beside their members."""
+
+    timeout_s: float
+    config: BackendConfig
+    options: Any
+    description: str = ""
+
+
+def _wish(
+    parent: ProcessGroup,
+    default_s: float,
     timeout: Timeout | None,
     backend: str | None,
     options: Any,
-    local: bool,
     description: str | None,
-) -> ProcessGroup | int:
-    """Make a group in the world of a first group; see `new_group`."""
+) -> _Wish:
+    timeout_s = default_s if timeout is None else seconds(timeout)
+    config = parent.config if backend is None else usable(backend, timeout_s)
+    return _Wish(timeout_s, config, options, description or "")
+
+
+def _new_group(default: ProcessGroup, listed: tuple[int, ...], wish: _Wish, local: bool) -> ProcessGroup | int:
+    """Make a group in the world of a first group, when nothing can be wrong with this rank's arguments any more.
+
+    All ranks must count their groups alike.
+    """
     world = default.world
-    timeout_s = DEFAULT_TIMEOUT_S if timeout is None else seconds(timeout)
-    config = default.config if backend is None else usable(backend, timeout_s)
-    # Last, when nothing can be wrong with this rank's arguments any more: all ranks must count alike.
-    name = _local_name(world, listed) if local else _shared_name(world)
-    plan = _plan(default, name, listed, config, timeout_s, description, options)
-    plan.participants = listed if local else default.ranks
-    if default.global_rank in listed:
-        return make_group(world, plan, Deadline(timeout_s))
+    name = _local_name(world, listed) if local else f"{_within(world)}group-{world.count_group(())}"
+    plan = _plan(default, name, listed, wish)
     if not local:
-        come_together(world, plan, Deadline(timeout_s))
-        _note(world, plan)
+        plan.participants = default.ranks
+    if default.global_rank in listed:
+        return make_group(world, plan, Deadline(wish.timeout_s))
+    if not local:
+        come_together(world, plan, Deadline(wish.timeout_s))
+        if plan.store is not None:  # which is kept open for the members
+            stay_for(world, plan.store, MADE, len(plan.ranks))
         forget(plan.store, len(plan.participants))
     return NON_GROUP_MEMBER
 
 
-def _make_each(made: list[Any], makers: Sequence[Callable[[], Any]]) -> None:
-    """Make groups one after the other, and note each; the ranks of others wait for this one also if it has no own."""
+def _make_each(
+    made: list[Any], default: ProcessGroup, lists: Sequence[tuple[int, ...]], wish: _Wish, local: bool = False
+) -> ProcessGroup | None:
+    """Make groups one after the other, and note each; return this rank's own.
+
+    The ranks of others wait for this one also if it has none, or could not make it.
+    """
     first: Exception | None = None
-    for make in makers:
+    for ranks in lists:
         try:
-            made.append(make())
+            made.append(_new_group(default, tuple(sorted(ranks)), wish, local))
         except DistTimeoutError:  # somebody does not come, and would not to the next one
             raise
         except Exception as error:
             first = first or error
     if first is not None:
         raise first
+    return next((group for group in made if isinstance(group, ProcessGroup)), None)
 
 
 def split_group(
@@ -171,11 +192,10 @@ def split_group(
         if mine is None:
             return None
         listed = tuple(parent.ranks[rank] for rank in mine)
-        timeout_s = parent.timeout_s if timeout is None else seconds(timeout)
-        config = parent.config if backend is None else usable(backend, timeout_s)
+        wish = _wish(parent, parent.timeout_s, timeout, backend, pg_options, group_desc)
         with held:
-            plan = _plan(parent, _local_name(parent.world, listed), listed, config, timeout_s, group_desc, pg_options)
-            made.append(make_group(parent.world, plan, Deadline(timeout_s)))
+            plan = _plan(parent, _local_name(parent.world, listed), listed, wish)
+            made.append(make_group(parent.world, plan, Deadline(wish.timeout_s)))
         return made[0]
     except BaseException as error:
         not_made("split_group", made, error)
@@ -220,12 +240,10 @@ def new_subgroups(
         if not 0 < size <= whole.size() or whole.size() % size:
             raise ValueError(f"group_size={size}: a group of {whole.size()} cannot be cut into subgroups of that size")
         lists = [whole.ranks[i : i + size] for i in range(0, whole.size(), size)]
-        # Of a subgroup only its own ranks call.
-        local = whole is not first
-        options = timeout, backend, pg_options, local, group_desc
+        wish = _wish(first, DEFAULT_TIMEOUT_S, timeout, backend, pg_options, group_desc)
         with held:
-            _make_each(made, [partial(_new_group, first, tuple(sorted(ranks)), *options) for ranks in lists])
-            (mine,) = (group for group in made if isinstance(group, ProcessGroup))
+            mine = _make_each(made, first, lists, wish, local=whole is not first)  # of a subgroup its own ranks call
+        assert mine is not None
         return mine, made
     except BaseException as error:
         not_made("new_subgroups", made, error)
@@ -266,10 +284,9 @@ def new_subgroups_by_enumeration(
         require(timeout=timeout, backend=backend, group_desc=group_desc)
         lists = [members(ranks, default.rank_of, "ranks_per_subgroup_list") for ranks in ranks_per_subgroup_list]
         _disjoint("new_subgroups_by_enumeration", lists)
+        wish = _wish(default, DEFAULT_TIMEOUT_S, timeout, backend, pg_options, group_desc)
         with held:
-            make = partial(new_group, timeout=timeout, backend=backend, pg_options=pg_options, group_desc=group_desc)
-            _make_each(made, [partial(make, ranks) for ranks in lists])
-            mine = next((group for group in made if isinstance(group, ProcessGroup)), None)
+            mine = _make_each(made, default, lists, wish)
         return mine, made
     except BaseException as error:
         not_made("new_subgroups_by_enumeration", made, error)
@@ -320,25 +337,24 @@ def shrink_group(
         if shrink_flags & SHRINK_ABORT:
             parent.abort("by shrink_group")
         with held:
-            made.append(_survivors(parent, set(gone), pg_options, Deadline(parent.timeout_s)))
+            made.append(_survivors(parent, set(gone), _Wish(parent.timeout_s, parent.config, pg_options)))
         return made[0]
     except BaseException as error:
         not_made("shrink_group", made, error)
         raise
 
 
-def _survivors(parent: ProcessGroup, gone: set[int], options: Any, deadline: Deadline) -> ProcessGroup:
+def _survivors(parent: ProcessGroup, gone: set[int], wish: _Wish) -> ProcessGroup:
     """Make a group of all but those that are gone, and of those that die meanwhile.
 
     An attempt that a death ends, ends on all who take part in it, so that all come to the same list in the end, also if
     not all know of all deaths at the beginning.
     """
+    deadline = Deadline(wish.timeout_s)
     while True:
         listed = tuple(rank for rank in parent.ranks if rank not in gone)
-        name = _local_name(parent.world, listed)
-        plan = _plan(parent, name, listed, parent.config, parent.timeout_s, None, options)
         try:
-            return make_group(parent.world, plan, deadline)
+            return make_group(parent.world, _plan(parent, _local_name(parent.world, listed), listed, wish), deadline)
         except PeerDiedError as error:
             if error.rank not in listed:
                 raise
@@ -362,19 +378,12 @@ def abort_process_group(group: ProcessGroup | None = None) -> None:
         rankwise.errors.GroupAbortedError: group 'group-1' was aborted on rank 0 by ...
     """
     with shortened:
-        _group(group, "abort_process_group").abort("by abort_process_group")
-
-
-def _group(group: ProcessGroup | None, op: str) -> ProcessGroup:
-    found = resolve(group, op)
-    if found is None:
-        raise ValueError(f"{op}: this rank is not a member of the group")
-    return found
+        membership(group, "abort_process_group").abort("by abort_process_group")
 
 
 def _parent(group: ProcessGroup | None, op: str) -> ProcessGroup:
     """Return a group that others can be made from, in its world; None is the default group."""
-    found = _group(group, op)
+    found = membership(group, op)
     if found.world.forked:
         raise ForkedProcessError(f"{op}: this process was forked from the one that made {found!r}")
     if not found.is_open():
@@ -382,42 +391,26 @@ def _parent(group: ProcessGroup | None, op: str) -> ProcessGroup:
     return found
 
 
-def _plan(
-    parent: ProcessGroup,
-    name: str,
-    ranks: tuple[int, ...],
-    config: BackendConfig,
-    timeout_s: float,
-    description: str | None,
-    options: Any,
-) -> Plan:
+def _plan(parent: ProcessGroup, name: str, ranks: tuple[int, ...], wish: _Wish) -> Plan:
     world = parent.world
     store = None if world.store is None else PrefixStore(name, world.store.among(world.in_store(ranks)))
-    terms = {"ranks": list(ranks)}
-    return Plan(name, ranks, parent.global_rank, config, timeout_s, store, terms, description or "", options)
-
-
-def _shared_name(world: World) -> str:
-    world.groups_made += 1
-    return f"{_within(world)}group-{world.groups_made}"
+    return Plan(
+        *(name, ranks, parent.global_rank, wish.config, wish.timeout_s, store),
+        terms={"ranks": list(ranks)},
+        description=wish.description,
+        options=wish.options,
+    )
 
 
 def _local_name(world: World, ranks: tuple[int, ...]) -> str:
     """Name a group that only its members count: by their ranks in any order, and how often they have made one."""
     who = tuple(sorted(ranks))
-    count = world.local_groups_made[who] = world.local_groups_made.get(who, 0) + 1
-    return f"{_within(world)}group-of-{'-'.join(map(str, who))}-{count}"
+    return f"{_within(world)}group-of-{'-'.join(map(str, who))}-{world.count_group(who)}"
 
 
 def _within(world: World) -> str:
     """Return what tells a world's groups from those of other worlds: nothing, but for those outside of the world."""
     return "" if world.home is None or world.default is None else f"{world.default.name}/"
-
-
-def _note(world: World, plan: Plan) -> None:
-    """Remember a group of others, so that the store they meet in is kept open for them."""
-    if plan.store is not None:
-        stay_for(world, plan.store, MADE, len(plan.ranks))
 
 
 def _disjoint(op: str, lists: list[tuple[int, ...]]) -> None:

@@ -8,6 +8,7 @@ global but the registries of backends, of converters and of callers to skip.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rankwise.basics.secrecy import Secret
     from rankwise.store import Store
 
-__all__ = ["World", "current", "resolve", "use"]
+__all__ = ["World", "current", "membership", "resolve", "use"]
 
 
 @dataclass(eq=False)
@@ -42,12 +43,9 @@ class World:
     lent_store: bool = False
     #: The job secret that its groups were given, or their store has; without one, backends look for the process's.
     secret: Secret | None = None
-    #: How many groups were ever made in this life; all ranks count alike.
-    groups_made: int = 0
-    #: For each set of ranks, how many groups were made by its members alone.
-    local_groups_made: dict[tuple[int, ...], int] = field(default_factory=dict)
-    #: For each name that `ProcessGroup.create` was given with a parent, how many groups its members have made.
-    named_groups_made: dict[str, int] = field(default_factory=dict)
+    #: How many groups were ever made in this life: by all ranks together under (), by some alone under their ranks, and
+    #: by `ProcessGroup.create` with a parent under their name. All who count there count alike.
+    groups_made: Counter[object] = field(default_factory=Counter)
     #: Groups' stores, counters in them, and what these must reach before the host of the store may leave: all members
     #: have made a group, or all have heard why not.
     stay_for: list[tuple[Store, str, int]] = field(default_factory=list)
@@ -83,6 +81,11 @@ class World:
     def every_group(self) -> list[ProcessGroup]:
         """Return all live groups of this context, in whatever world."""
         return [group for world in self.worlds() for group in list(world.groups.values())]
+
+    def count_group(self, kind: object) -> int:
+        """Count a group that is to be made; return how many there are of its kind, see `groups_made`."""
+        self.groups_made[kind] += 1
+        return self.groups_made[kind]
 
     def stop(self, reason: str) -> None:
         """Abort all groups of this context and end the making of others, as one of several ranks has failed.
@@ -171,6 +174,18 @@ def resolve(group: Any, op: str) -> ProcessGroup | None:
         warnings.warn(f"{op} does nothing on this rank, which is not a member of the group", stacklevel=3)
         return None
     raise TypeError(f"{op}: group must be a ProcessGroup or None, not {group!r}")
+
+
+def membership(group: Any, op: str) -> ProcessGroup:
+    """Return the group that a call means, of which this process must be a member.
+
+    Raises:
+        ValueError: It is none, or there is no default group.
+    """
+    found = resolve(group, op)
+    if found is None:
+        raise ValueError(f"{op}: this process is not a member of the group")
+    return found
 
 
 def _after_fork() -> None:

@@ -27,9 +27,6 @@ __all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "ArrivalPoint", "Store", "
 
 DEFAULT_TIMEOUT_S = 300.0
 
-#: `timedelta` cannot hold more, and locks cannot wait longer.
-_FOREVER_S = 1e9
-
 #: By how much a call may outlast its time-out where something other than the waiting is slow.
 GRACE_S = 0.08
 
@@ -578,7 +575,7 @@ class Store(ABC):
             datetime.timedelta(seconds=5)
         """
         with shortened:
-            self._timeout_s = min(seconds(timeout), _FOREVER_S)
+            self._timeout_s = seconds(timeout)
 
     def clone(self: _Self) -> _Self:
         """Return another store with the same content and a time-out of its own.
@@ -727,7 +724,7 @@ class Store(ABC):
         return None if leave is None else self._run(leave, GRACE_S, *args)
 
     def _limit(self, timeout: Timeout | None) -> float:
-        return self._timeout_s if timeout is None else min(seconds(timeout), _FOREVER_S)
+        return self._timeout_s if timeout is None else seconds(timeout)
 
     def _check_open(self, operation: Callable[..., Any]) -> None:
         if self._closed:

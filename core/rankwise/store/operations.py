@@ -43,7 +43,6 @@ __all__ = [
     "swap",
     "title",
     "wait",
-    "wait_for_workers",
     "waited_for",
 ]
 
@@ -195,12 +194,7 @@ def get(store: Primitives, key: str) -> bytes | Missing:
     return Missing(key) if value is None else value
 
 
-def wait(store: Primitives, keys: Sequence[str]) -> bool | Missing:
-    """Return once all the keys are there."""
-    return wait_from(store, keys, 0)
-
-
-def wait_from(store: Primitives, keys: Sequence[str], begin: int) -> bool | Missing:
+def wait(store: Primitives, keys: Sequence[str], begin: int = 0) -> bool | Missing:
     """Return once all the keys are there; those before `begin` were when last looked at.
 
     Going on where it stood, a wait for many keys looks at each of them twice or so, not again for each that comes.
@@ -208,25 +202,20 @@ def wait_from(store: Primitives, keys: Sequence[str], begin: int) -> bool | Miss
     index = _first_missing(store, keys, begin)
     if index == len(keys) and begin:
         index = _first_missing(store, keys, 0)
-    return True if index == len(keys) else Missing(keys[index], wait_from, (keys, index))
+    return True if index == len(keys) else Missing(keys[index], wait, (keys, index))
 
 
-def multi_get(store: Primitives, keys: Sequence[str]) -> list[bytes] | Missing:
-    """Return the values of the first keys, as many as fit in a page, once all the keys are there."""
-    return multi_get_from(store, keys, 0)
-
-
-def multi_get_from(store: Primitives, keys: Sequence[str], begin: int) -> list[bytes] | Missing:
-    """Return the values once all the keys are there; those before `begin` were when last looked at."""
-    missing = wait_from(store, keys, begin)
+def multi_get(store: Primitives, keys: Sequence[str], begin: int = 0) -> list[bytes] | Missing:
+    """Return the values of the first keys, as many as fit in a page, once all the keys are there; see `wait`."""
+    missing = wait(store, keys, begin)
     if isinstance(missing, Missing):
-        return missing._replace(operation=multi_get_from)
+        return missing._replace(operation=multi_get)
     values: list[bytes] = []
     room = PAGE_NBYTES
     for index, key in enumerate(keys):
         value = store.peek(key)
         if value is None:  # another kind of store may have changed since
-            return Missing(key, multi_get_from, (keys, index))
+            return Missing(key, multi_get, (keys, index))
         room -= len(value) + 8
         if room < 0 and values:
             break
@@ -268,12 +257,6 @@ def _first_missing(store: Primitives, keys: Sequence[str], begin: int) -> int:
     return next((index for index in range(begin, len(keys)) if store.peek(keys[index]) is None), len(keys))
 
 
-def wait_for_workers(store: Primitives, key: str, count: int) -> int | Missing:
-    """Return a counter once it is at `count` or above."""
-    value = int(store.peek(key) or b"0")
-    return value if value >= count else Missing(key)
-
-
 # ---------------------------------------------------------------------- what a time-out says
 
 
@@ -287,9 +270,8 @@ def _lacking_keys(store: Primitives, keys: Sequence[str]) -> str:
 LACKING: dict[Callable[..., Any], Callable[..., str]] = {
     get: lambda store, key: _lacking_keys(store, [key]),
     arrived: lambda store, verdict, prefix, length: _lacking_keys(store, [verdict]),
-    wait_from: lambda store, keys, begin: _lacking_keys(store, keys),
-    multi_get_from: lambda store, keys, begin: _lacking_keys(store, keys),
-    wait_for_workers: lambda store, key, count: f"clients: {int(store.peek(key) or b'0')} of {count} have joined",
+    wait: lambda store, keys, begin=0: _lacking_keys(store, keys),
+    multi_get: lambda store, keys, begin=0: _lacking_keys(store, keys),
 }
 
 #: For those that leave a trace while they wait, what takes it back.
@@ -303,4 +285,4 @@ def waited_for(args: Sequence[Any]) -> str:
 
 def title(operation: Callable[..., Any]) -> str:
     """Return the name of the method of `Store` that carries out an operation."""
-    return operation.__name__.removesuffix("_from").rstrip("_")
+    return operation.__name__.rstrip("_")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
-from rankwise.basics.deadline import Timeout
-from rankwise.basics.tracebacks import shorten
-from rankwise.errors import DistError, DistStoreError
-from rankwise.store.base import Arrival, ArrivalPoint, Store, Value
-from rankwise.store.primitives import Series, to_key, to_keys
+from rankwise.basics.deadline import Deadline, Timeout
+from rankwise.basics.tracebacks import shorten, shortened
+from rankwise.errors import DistError
+from rankwise.store import operations
+from rankwise.store.base import Operation, Store, TableStore
+from rankwise.store.operations import Missing
+from rankwise.store.primitives import to_key
 
 __all__ = ["PrefixStore", "innermost"]
 
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
 
-class PrefixStore(Store):
+#: Which arguments of an operation are keys, or lists of keys, where these are not the first one alone.
+_KEYS: dict[Callable[..., Any], tuple[int, ...]] = {operations.set_and_peek: (0, 2), operations.arrive: (0, 2, 4, 5, 6)}
+
+
+class PrefixStore(TableStore):
     """The keys of another store that begin with a prefix and a slash; it looks as if there were no others.
 
     The time-out is that of the other store. Closing a PrefixStore leaves the other store open.
@@ -51,107 +59,54 @@ class PrefixStore(Store):
         return self._store
 
     @property
-    def _open(self) -> Store:
-        if self._closed:
-            raise DistStoreError(f"{self!r} has been closed")
-        return self._store
+    def _timeout_s(self) -> float:
+        return self._store._timeout_s
 
-    def _outer(self, key: str) -> str:
-        return f"{self._prefix}/{to_key(key)}"
-
-    def _outers(self, keys: Iterable[str]) -> list[str]:
-        return [f"{self._prefix}/{key}" for key in to_keys(keys)]
+    @_timeout_s.setter
+    def _timeout_s(self, timeout_s: float) -> None:
+        self._store._timeout_s = timeout_s
 
     # ------------------------------------------------------------------ everything is done by the other store
 
-    def set(self, key: str, value: Value) -> None:
+    def _run(self, operation: Operation[_P, _R], limit_s: float, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        self._check_open(operation)
         with self._words:
-            self._open.set(self._outer(key), value)
+            return self._store._run(operation, limit_s, *self._outers(operation, args), **kwargs)
 
-    def get(self, key: str, timeout: Timeout | None = None) -> bytes:
+    def _await(
+        self, operation: Operation[_P, _R | Missing], timeout_s: float, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
+        self._check_open(operation)
         with self._words:
-            return self._open.get(self._outer(key), timeout)
+            return self._store._await(operation, timeout_s, *self._outers(operation, args), **kwargs)
 
-    def add(self, key: str, amount: int) -> int:
+    def _first_item(self, queue: str, token: bytes, block: bool, deadline: Deadline) -> bytes:
         with self._words:
-            return self._open.add(self._outer(key), amount)
+            return self._store._first_item(self._outer(queue), token, block, deadline)
 
-    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        with self._words:
-            return self._open.compare_set(self._outer(key), expected, desired)
+    def _outers(self, operation: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+        """Return the arguments of an operation with the keys as the other store has them."""
+        keys = _KEYS.get(operation, (0,))
+        return [self._outer(arg) if place in keys else arg for place, arg in enumerate(args)]
 
-    def append(self, key: str, value: Value) -> None:
-        with self._words:
-            self._open.append(self._outer(key), value)
+    def _outer(self, keys: Any) -> Any:
+        return to_key(f"{self._prefix}/{keys}") if isinstance(keys, str) else [self._outer(key) for key in keys]
 
-    def delete_key(self, key: str) -> bool:
-        with self._words:
-            return self._open.delete_key(self._outer(key))
+    def scan(self) -> Sequence[str]:
+        self._check_open(operations.scan)
+        return self._inners(self._store.scan())
 
-    def check(self, keys: Iterable[str]) -> bool:
-        with self._words:
-            return self._open.check(self._outers(keys))
-
-    def wait(self, keys: Iterable[str], timeout: Timeout | None = None) -> None:
-        with self._words:
-            self._open.wait(self._outers(keys), timeout)
-
-    def multi_get(self, keys: Iterable[str], timeout: Timeout | None = None) -> list[bytes]:
-        with self._words:
-            return self._open.multi_get(self._outers(keys), timeout)
-
-    def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
-        with self._words:
-            self._open.multi_set(self._outers(keys), values)
-
-    def _set_and_peek(self, values: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes | None]:
-        mine = dict(zip(self._outers(values), values.values(), strict=True))
-        return self._open._set_and_peek(mine, self._outers(keys))
-
-    def _claim(self, keys: Sequence[str], values: Sequence[bytes]) -> list[bytes]:
-        return self._open._claim(self._outers(keys), values)
-
-    def _arrive(self, values: Mapping[str, bytes], at: ArrivalPoint, wanted: Series, timeout: Timeout) -> Arrival:
-        mine = dict(zip(self._outers(values), values.values(), strict=True))
-        there = ArrivalPoint(self._outer(at.counter), self._outer(at.said), at.size, tuple(self._outers(at.forget)))
-        return self._open._arrive(mine, there, Series(self._outer(wanted.prefix), wanted.length), timeout)
+    def list_keys(self) -> list[str]:
+        with shortened:
+            self._check_open(operations.list_keys)
+            return self._inners(self._store.list_keys())
 
     def num_keys(self) -> int:
         return len(self.list_keys())
 
-    def num_refused(self) -> int:
-        return self._open.num_refused()
-
-    def list_keys(self) -> list[str]:
+    def _inners(self, keys: Sequence[str]) -> list[str]:
         begin = f"{self._prefix}/"
-        return [key[len(begin) :] for key in self._open.list_keys() if key.startswith(begin)]
-
-    def delete_prefix(self, prefix: str) -> int:
-        with self._words:
-            return self._open.delete_prefix(self._outer(prefix))
-
-    def queue_push(self, key: str, value: Value) -> None:
-        with self._words:
-            self._open.queue_push(self._outer(key), value)
-
-    def queue_pop(self, key: str, block: bool = True, timeout: Timeout | None = None) -> bytes:
-        with self._words:
-            return self._open.queue_pop(self._outer(key), block, timeout)
-
-    def queue_len(self, key: str) -> int:
-        with self._words:
-            return self._open.queue_len(self._outer(key))
-
-    def barrier(self, key: str, world_size: int, timeout: Timeout | None = None) -> None:
-        with self._words:
-            self._open.barrier(self._outer(key), world_size, timeout)
-
-    @property
-    def timeout(self) -> timedelta:
-        return self.underlying_store.timeout
-
-    def set_timeout(self, timeout: Timeout) -> None:
-        self._store.set_timeout(timeout)
+        return [key[len(begin) :] for key in keys if key.startswith(begin)]
 
     def view(self, timeout: Timeout) -> PrefixStore:
         return PrefixStore(self._prefix, self._store.view(timeout))
@@ -169,18 +124,6 @@ class PrefixStore(Store):
         super().close()
         if self._owns:
             self._store.close()
-
-    # ------------------------------------------------------------------ the primitives
-
-    def peek(self, key: str) -> bytes | None:
-        return self._open.peek(f"{self._prefix}/{key}")
-
-    def swap(self, key: str, expected: bytes | None, desired: bytes | None) -> bytes | None:
-        return self._open.swap(f"{self._prefix}/{key}", expected, desired)
-
-    def scan(self) -> Sequence[str]:
-        begin = f"{self._prefix}/"
-        return [key[len(begin) :] for key in self._open.scan() if key.startswith(begin)]
 
     def __repr__(self) -> str:
         return f"PrefixStore({self._prefix!r}, {self._store!r})"

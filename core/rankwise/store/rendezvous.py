@@ -106,10 +106,7 @@ def rendezvous(
 def load_scheme(scheme: str) -> bool:
     """Load the handler of a scheme that is an entry point, and tell whether there is one."""
     if scheme not in _handlers:
-        found = {value: owner for name, value, owner in entry_points.declared_by(ENTRY_POINT_GROUP) if name == scheme}
-        if not found:
-            points = entry_points.installed(ENTRY_POINT_GROUP, scheme)
-            found = {point.value: point.owner for point in points if point.name == scheme}
+        found = entry_points.named(ENTRY_POINT_GROUP, scheme)
         if len(found) > 1:
             raise PluginError(f"{scheme}:// is claimed by {' and '.join(found.values())}; uninstall all but one")
         if not found:

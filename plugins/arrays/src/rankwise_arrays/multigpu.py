@@ -21,19 +21,16 @@ from rankwise.binding import (
     Call,
     GroupLike,
     ProcessGroup,
-    assign,
     carry_out,
     check,
-    computable,
     empty_like,
     failed,
     group_rank,
-    near,
     on_device_of,
     require,
     resolve,
-    synchronize,
 )
+from rankwise_arrays.moving import assign, computable, near, synchronize
 
 __all__ = [
     "all_gather_multigpu",

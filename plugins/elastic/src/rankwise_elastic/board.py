@@ -10,7 +10,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
-from rankwise.observing import PrefixStore, Store, has_ended, start_thread
+from rankwise.observing import PrefixStore, Store, is_gone, start_thread
 from rankwise_elastic.rounds import Arrival, Seen
 
 __all__ = ["Pulse", "StoreBoard", "name", "where"]
@@ -189,7 +189,7 @@ class Pulse:
             return self._known[process]
         if name(process) == self._mine:
             return ""
-        is_over = has_ended(process)  # what it has said last is asked after that
+        is_over = is_gone(json.loads(process))  # what it has said last is asked after that
         heard, (cause, said) = self._hear(process, fresh or is_over), self._told.get(process, ("", None))
         if heard.said == _LEFT:
             self._known[process] = "it left after a notice"

@@ -189,27 +189,18 @@ def load(name: str) -> ModuleType | None:
         RuntimeError: What brings it is broken, or two distributions do.
     """
     known = COMMANDS.get(name)
-    values = {value for found, value in entry_points.declared(ENTRY_POINT_GROUP) if found == name}
-    owners = name
-    if len(values) != 1:  # installed in some unusual way, by two, or not at all
-        values, owners = _thoroughly(name)
-    if len(values) > 1:
-        raise RuntimeError(f"the command {name!r} is claimed by {owners}; uninstall all but one")
-    if values:
-        return _imported(name, values.pop())
+    found = entry_points.named(ENTRY_POINT_GROUP, name)
+    if len(found) > 1:
+        raise RuntimeError(f"the command {name!r} is claimed by {' and '.join(found.values())}; uninstall all but one")
+    if found:
+        ((value, owner),) = found.items()
+        return _imported(name, value, owner)
     if known is not None:
         raise CommandNotInstalledError(f"it is not installed: pip install {known.distribution}")
     return None
 
 
-def _thoroughly(name: str) -> tuple[set[str], str]:
-    """Return what stands behind a name as `importlib.metadata` knows it, and which distributions bring it."""
-    points = [point for point in entry_points.installed(ENTRY_POINT_GROUP) if point.name == name]
-    owners = dict.fromkeys(point.owner for point in points)
-    return {point.value for point in points}, " and ".join(owners)
-
-
-def _imported(name: str, value: str) -> ModuleType:
+def _imported(name: str, value: str, owner: str) -> ModuleType:
     try:
         module = import_module(value)
         lacking = [member for member in _MEMBERS if not hasattr(module, member)]
@@ -218,7 +209,6 @@ def _imported(name: str, value: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may even call `sys.exit`
-        _, owners = _thoroughly(name)
         what = f"{type(error).__name__}: {error}"
-        raise RuntimeError(f"the command {name!r} of {owners or value} cannot be loaded: {what}") from error
+        raise RuntimeError(f"the command {name!r} of {owner} cannot be loaded: {what}") from error
     return module

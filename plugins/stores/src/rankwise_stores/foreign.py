@@ -191,7 +191,7 @@ class ForeignStore(Store):
             return False
         return True
 
-    def _wait_from(self, keys: Sequence[str], begin: int = 0) -> bool | Missing:
+    def _wait(self, keys: Sequence[str], begin: int = 0) -> bool | Missing:
         """Return once all the keys are there; who waits for many looks for the first that is missing alone."""
         if self._has(keys[begin : begin + 1]) and self._has(keys):
             return True
@@ -199,17 +199,17 @@ class ForeignStore(Store):
         while high - low > 1 and self._has(keys[low : low + 1]):
             middle = (low + high) // 2
             low, high = (middle, high) if self._has(keys[low:middle]) else (low, middle)
-        return Missing(keys[low], operations.wait_from, (keys, low))
+        return Missing(keys[low], operations.wait, (keys, low))
 
-    def _multi_get_from(self, keys: Sequence[str], begin: int = 0) -> list[bytes] | Missing:
-        missing = self._wait_from(keys, begin)
+    def _multi_get(self, keys: Sequence[str], begin: int = 0) -> list[bytes] | Missing:
+        missing = self._wait(keys, begin)
         if isinstance(missing, Missing):
-            return missing._replace(operation=operations.multi_get_from)
+            return missing._replace(operation=operations.multi_get)
         values: list[bytes] = []
         for index, key in enumerate(keys):
             value = self.peek(key)
             if value is None:  # it has been deleted meanwhile
-                return Missing(key, operations.multi_get_from, (keys, index))
+                return Missing(key, operations.multi_get, (keys, index))
             values.append(value)
         return values
 
@@ -247,10 +247,8 @@ _OWN: dict[Callable[..., Any], Callable[..., Any]] = {
     operations.claim: ForeignStore._claim_each,
     operations.arrive: ForeignStore._come,
     operations.arrived: ForeignStore._arrived,
-    operations.wait: ForeignStore._wait_from,
-    operations.wait_from: ForeignStore._wait_from,
-    operations.multi_get: ForeignStore._multi_get_from,
-    operations.multi_get_from: ForeignStore._multi_get_from,
+    operations.wait: ForeignStore._wait,
+    operations.multi_get: ForeignStore._multi_get,
 }
 
 

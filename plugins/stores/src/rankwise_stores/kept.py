@@ -240,9 +240,7 @@ _LISTED: dict[Callable[..., Any], Callable[..., Sequence[str]]] = {
     operations.arrive: lambda *args: Series(*args[-2:]),
     operations.arrived: lambda *args: Series(*args[-2:]),
     operations.check: lambda keys: keys,
-    operations.multi_get: lambda keys: keys,
-    operations.multi_get_from: lambda keys, begin: keys,
+    operations.multi_get: lambda keys, begin=0: keys,
     operations.set_and_peek: lambda keys, values, wanted: wanted,
-    operations.wait: lambda keys: keys,
-    operations.wait_from: lambda keys, begin: keys,
+    operations.wait: lambda keys, begin=0: keys,
 }

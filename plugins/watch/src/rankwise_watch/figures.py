@@ -59,9 +59,7 @@ def serve_prometheus(port: int | None = None) -> int:
 
 def _exporter(name: str) -> Any:
     """Import the exporter of a name."""
-    values = [value for found, value in entry_points.declared(EXPORTERS) if found == name]
-    if not values:  # installed in some unusual way, or not at all
-        values = [point.value for point in entry_points.installed(EXPORTERS) if point.name == name]
-    if not values:
+    found = entry_points.named(EXPORTERS, name)
+    if not found:
         raise ModuleNotFoundError(f"there is no exporter {name!r} here: pip install rankwise-tools")
-    return import_module(values[0])
+    return import_module(next(iter(found)))

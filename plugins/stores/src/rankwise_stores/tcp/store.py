@@ -201,7 +201,7 @@ class TCPStore(TableStore):
                 return
         self._run(operations.add, deadline.remaining(), _WORKERS, 1)
         if self._is_master and wait_for_workers:
-            self._await(operations.wait_for_workers, deadline.remaining(), _WORKERS, world_size)
+            self._await(wire.wait_for_workers, deadline.remaining(), _WORKERS, world_size)
 
     # ------------------------------------------------------------------ how operations run
 

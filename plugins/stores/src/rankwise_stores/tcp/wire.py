@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
-from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, operations
+from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, Missing, operations
 from rankwise_stores import queues
 from rankwise_stores.tcp.wills import set_with_will
 
@@ -44,6 +44,7 @@ __all__ = [
     "to_frames",
     "to_pieces",
     "to_receipt",
+    "wait_for_workers",
 ]
 
 MAGIC = "rankwise store"
@@ -102,6 +103,17 @@ class Reply(NamedTuple):
 def hello(table: Any, version: int) -> list[Any]:
     """Return what a client asks first, so that it knows whom it has reached."""
     return [MAGIC, VERSION, table.identity]
+
+
+def wait_for_workers(store: operations.Primitives, key: str, count: int) -> int | Missing:
+    """Return a counter once it is at `count` or above."""
+    value = int(store.peek(key) or b"0")
+    return value if value >= count else Missing(key)
+
+
+operations.LACKING[wait_for_workers] = lambda store, key, count: (
+    f"clients: {int(store.peek(key) or b'0')} of {count} have joined"
+)
 
 
 def encode_request(number: int, name: str, wait_s: float | None, args: Sequence[Any]) -> bytes:
@@ -320,6 +332,6 @@ _SIGNATURES: dict[str, tuple[Callable[..., Any], tuple[_Kind, ...], _Kind]] = {
         (queues.queue_confirm, (_key, _token), _boolean),
         (queues.queue_release, (_key, _token, _value_or_none), _nothing),
         (queues.barrier, (_key, _number), _boolean),
-        (_op.wait_for_workers, (_key, _number), _number),
+        (wait_for_workers, (_key, _number), _number),
     )
 }
