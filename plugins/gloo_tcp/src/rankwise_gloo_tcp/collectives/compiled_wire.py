@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rankwise.backends import Array, Call, Caller, Deadline, Prepared, Shortcuts
+from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts
 from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts, reducing
 from rankwise_gloo_tcp.collectives.compiled import (
-    ARGUMENTS,
     COMPILED_OPS,
     CompiledKind,
     arguments,
@@ -19,8 +18,6 @@ from rankwise_gloo_tcp.collectives.compiled import (
 )
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
-from rankwise_gloo_tcp.collectives.opening import inline_nbytes
-from rankwise_gloo_tcp.collectives.plans import Along, OneShot
 from rankwise_gloo_tcp.collectives.relay import told
 from rankwise_gloo_tcp.collectives.streams import longest_nbytes
 from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
@@ -48,7 +45,8 @@ class CompiledBetweenHosts(BetweenHosts):
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call whose data goes along, in C as far as that takes it."""
-        small, way = super().prepare(call), self._way(call)
+        small = self.along(call)
+        way = self._way(call) if small is None else small.way
         if way is not None:
             return InC(self, call, WIRE_WAYS[way], small)
         program = None if small is not None else noted(call, self, None, self.calls, self._wires)
@@ -61,25 +59,18 @@ class CompiledBetweenHosts(BetweenHosts):
         return Compiled(None, deadline, self._wires)
 
     def _way(self, call: Call) -> str | None:
-        if call.op not in ARGUMENTS:
-            return None
-        if call.op == "barrier":
-            return "SWAP" if self.choose("barrier", 0) == "along" else None
-        if call.op == "all_reduce" and self._is_streamed(call):
+        """Return the way of a call that two ranks make in segments, over one connection."""
+        if self._is_streamed(call):
             return None if self._splits(longest_nbytes(call.array, 2)) else "SWAP_STREAM"
         if call.op == "broadcast" and self.choose("broadcast", call.array.nbytes) == "segments":
             return None if self._splits(call.array.nbytes) else "SWAP_SEGMENTS"
-        plan = self.OWN[call.op](self, call)
-        if isinstance(plan, OneShot):
-            return "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
-        if isinstance(plan, Along) and all(array.nbytes <= inline_nbytes(self.size) for array in _arrays(plan)):
-            return "SWAP_MOVE"
         return None
 
     def _is_streamed(self, call: Call) -> bool:
-        """Tell whether an all_reduce of two ranks goes in segments, which are reduced as they are."""
-        array, op = call.array, reducing(call)
-        return self.size == 2 and op.is_plain_on(array.dtype) and self.choose("all_reduce", array.nbytes) == "streamed"
+        """Tell whether a call is an all_reduce of two ranks whose segments are reduced as they are."""
+        if call.op != "all_reduce" or self.size != 2 or not reducing(call).is_plain_on(call.array.dtype):
+            return False
+        return self.choose("all_reduce", call.array.nbytes) == "streamed"
 
     def _splits(self, nbytes: int) -> bool:
         """Tell whether messages between two ranks go over several connections, which C does not do."""
@@ -96,10 +87,6 @@ class CompiledBetweenHosts(BetweenHosts):
             self.carrier.serve(group.trail)
             found.update(messages(self.carrier))
         return Shortcuts(**found)
-
-
-def _arrays(plan: Along) -> list[Array]:
-    return [*plan.offered.values(), *plan.wanted.values()]
 
 
 class _CompiledStrategy(Protocol):
