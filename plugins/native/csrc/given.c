@@ -124,6 +124,11 @@ void given_drop(Given *given)
         Py_DECREF(given->held[--given->holds]);
 }
 
+bool given_reduces(const Given *given)
+{
+    return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
+}
+
 bool given_is_each_its_own(const Given *given)
 {
     return given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;

@@ -52,6 +52,8 @@ Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_
 /* Put what several arrays have become as one to where it belongs. */
 void given_unpack(const Given *given, PyObject *arrays);
 void given_drop(Given *given);
+/* Whether it is a call of the core's own that reduces. */
+bool given_reduces(const Given *given);
 /* Whether each rank knows the sizes of its own parts only. */
 bool given_is_each_its_own(const Given *given);
 

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
+from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype, fitting_algorithm
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice
 from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.along import Along
@@ -282,6 +282,17 @@ def test_ranks_of_one_host_each_choose_alike(op: str, dtype: np.dtype[Any], redu
                 note(strategies, calls)
                 run(all_notes, calls, sizes)
                 compare(all_notes)
+
+
+@pytest.mark.parametrize("size", [2, 9])
+@pytest.mark.parametrize(("op", "forced"), [("reduce", "hosts"), ("broadcast", "segments"), ("reduce_scatter", "along")])
+def test_a_forced_algorithm_that_is_impossible_gives_way_to_the_table(op: str, forced: str, size: int) -> None:
+    comm: Any = Comm(0, size, Notes())
+    comm.selection = Selection({op: forced})
+    nbytes = 1 << 30
+    of_the_table = fitting_algorithm(op, nbytes, size, NETWORK).name
+    possible = (op, size) == ("broadcast", 2)
+    assert BetweenHosts(comm).choose(op, nbytes) == (forced if possible else of_the_table)
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["", "parts alike"])

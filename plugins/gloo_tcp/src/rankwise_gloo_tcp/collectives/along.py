@@ -50,11 +50,11 @@ class Along:
 
     Attributes:
         fingerprint: What all ranks compare.
-        way: How C carries out such calls; None if it does not.
+        whole: Whether all of its data goes along.
         sent, expected: As given.
     """
 
-    way: str | None = "SWAP"
+    whole = True
 
     def __init__(
         self,
@@ -133,7 +133,6 @@ class Reduced(Along):
         self._theirs = {
             peer: np.frombuffer(self._contents[peer], np.uint8).view(travels).reshape(array.shape) for peer in expected
         }
-        self.way = "SWAP_REDUCE" if call.op == "all_reduce" else "SWAP_COMBINE"
 
     def bind(self, call: Call) -> Any:
         """Return array and op, and parts if there are any."""
@@ -187,7 +186,7 @@ class Moved(Along):
         self._into = {peer: coming[peer] for peer in expected}
         self._going_alone = [(peer, index) for peer, index in going.items() if peer not in short]
         self._coming_alone = [(peer, index) for peer, index in coming.items() if peer not in expected]
-        self.way = None if self._going_alone or self._coming_alone else "SWAP_MOVE"
+        self.whole = not (self._going_alone or self._coming_alone)
 
     def bind(self, call: Call) -> Any:
         """Return what is given and what is taken, each in a list."""
@@ -201,7 +200,7 @@ class Moved(Along):
     def take(self, given: Any, arrays: Sequence[Array], deadline: Deadline) -> None:
         """Copy what has come, and move what is long."""
         taken, tag, requests, by = given[1], COLLECTIVE_TAG, [], None
-        if self.way is None:
+        if not self.whole:
             by = carrier(self._comm)
             requests = [by.receive_bytes(as_bytes(taken[index]), peer, tag, True) for peer, index in self._coming_alone]
             requests += [by.send_bytes(as_bytes(arrays[index]), peer, tag, True) for peer, index in self._going_alone]

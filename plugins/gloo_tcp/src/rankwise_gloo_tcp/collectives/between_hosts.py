@@ -3,12 +3,11 @@ and large reductions in segments, so that connections and processors are busy at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
-    Algorithm,
     Array,
     Call,
     Deadline,
@@ -17,11 +16,9 @@ from rankwise.backends import (
     accumulation_dtype,
     counts,
 )
-from rankwise.backends import derived_collectives as derived
 from rankwise.backends import fitting_algorithm as fitting
-from rankwise_gloo_tcp.collectives import hierarchy, streams
-from rankwise_gloo_tcp.collectives.along import Along, Moved, Reduced, carrier
-from rankwise_gloo_tcp.collectives.copying import assign, pieces
+from rankwise_gloo_tcp.collectives import hierarchy
+from rankwise_gloo_tcp.collectives.along import Along, Moved, Reduced
 from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
 from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["BetweenHosts", "reducing", "travelling"]
-
-#: What accumulates in a wider dtype does so in pieces, each of which may have a copy.
-_PIECE_NBYTES = 4 << 20
 
 
 class BetweenHosts(Strategy):
@@ -65,7 +59,7 @@ class BetweenHosts(Strategy):
         name = self.comm.selection.choose(op, nbytes, self.size)
         possible = {
             "along": self.size <= FEW_RANKS and nbytes <= inline_nbytes(self.size),
-            "streamed": self.size <= FEW_RANKS * 2,
+            "streamed": self.size <= FEW_RANKS * (2 if op == "all_reduce" else 1),
             "segments": self.size == 2,
             "hosts": False,
         }
@@ -92,24 +86,25 @@ class BetweenHosts(Strategy):
             nbytes = call.array.nbytes if call.op == "broadcast" else 0
         return self.choose(call.op, nbytes)
 
-    def _broadcast(self, call: Call) -> Algorithm | None:
-        return partial(_broadcast, self.comm, call.array, call.root) if self._chosen(call) == "segments" else None
+    def _long(self, algorithm: Callable[..., None], *args: Any) -> Long:
+        return Long(self.hosts, self.means, algorithm, args)
 
-    def _all_reduce(self, call: Call) -> Algorithm | None:
+    def _broadcast(self, call: Call) -> Long | None:
+        is_long = self._chosen(call) == "segments"
+        return self._long(hierarchy.send_segments, call.array, call.root) if is_long else None
+
+    def _all_reduce(self, call: Call) -> Long | None:
+        if self._chosen(call) != "streamed":
+            return None
+        few = 2 < self.size <= FEW_RANKS
+        algorithm = hierarchy.all_reduce if few else hierarchy.all_reduce_streamed
+        return self._long(algorithm, call.array, reducing(call))
+
+    def _reduce_scatter(self, call: Call) -> Long | None:
         array, op = call.array, reducing(call)
-        if self._chosen(call) != "streamed":
+        if self._chosen(call) != "streamed" or not op.is_plain_on(array.dtype):
             return None
-        if 2 < self.size <= FEW_RANKS:
-            return Long(self.hosts, self.means, hierarchy.all_reduce, (array, op))
-        return partial(_all_reduce, self.comm, array, op)
-
-    def _reduce_scatter(self, call: Call) -> Algorithm | None:
-        array, op, parts = call.array, reducing(call), call.ins or ()
-        if self._chosen(call) != "streamed":
-            return None
-        if self.size <= FEW_RANKS and op.is_plain_on(array.dtype):
-            return Long(self.hosts, self.means, hierarchy.reduce_scatter, (array, parts, op))
-        return partial(_reduce_scatter, self.comm, array, parts, op)
+        return self._long(hierarchy.reduce_scatter, array, call.ins or (), op)
 
     OWN: ClassVar = {"broadcast": _broadcast, "all_reduce": _all_reduce, "reduce_scatter": _reduce_scatter}
 
@@ -125,33 +120,6 @@ class BetweenHosts(Strategy):
         bare = Along(self.comm, self._opening, call)
         bare.compare((), sequence, deadline)
         algorithm(deadline, counts(bare.rows(sequence)))
-
-
-def _broadcast(us: GlooCommunicator, array: Array, root: int, deadline: Deadline, counts: object) -> None:
-    streams.broadcast(carrier(us), array, root, deadline)
-
-
-def _all_reduce(us: GlooCommunicator, array: Array, op: ReduceOp, deadline: Deadline, counts: object) -> None:
-    if op.is_plain_on(array.dtype):
-        streams.all_reduce(carrier(us), array.reshape(-1), op, deadline)
-        return
-    for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
-        total = op.accumulator(piece)
-        streams.all_reduce(carrier(us), total, op.base, deadline)
-        op.finish(total, piece, us.size)
-
-
-def _reduce_scatter(
-    us: GlooCommunicator, array: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline, counts: object
-) -> None:
-    if not op.is_plain_on(array.dtype):
-        derived.reduce_scatter(us, array, parts, op, deadline)
-        return
-    flat = array.reshape(-1)
-    assign(flat, parts[us.rank].reshape(-1))
-    streams.reduce_scatter(carrier(us), flat, [part.reshape(-1) for part in parts], op, deadline)
-    if op.name == "AVG":
-        op.finish(flat, flat, us.size)
 
 
 def reducing(call: Call) -> ReduceOp:

@@ -32,7 +32,7 @@ from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import MessageCall
-from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
+from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.collectives.copying import cut
@@ -261,7 +261,7 @@ class _InSteps(AtBoard, CompiledKind):
 
     def __init__(self, strategy: CompiledHost, call: Call, program: Program | None) -> None:
         super().__init__(strategy, MessageCall(call.fingerprint, _left_to_steps))
-        self.way, self.program = 0 if program is None else WIRE_WAYS["PROGRAM"], program
+        self.way, self.program = 0 if program is None else WAYS["PROGRAM"], program
         self._run = strategy.calls.run
 
     def bind(self, call: Call) -> Any:
