@@ -25,7 +25,7 @@ from rankwise.backends import (
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.collectives.copying import assign
 from rankwise_gloo_tcp.collectives.opening import Opening, inline_nbytes
-from rankwise_gloo_tcp.collectives.streams import Carrier, wait_for
+from rankwise_gloo_tcp.collectives.streams import Carrier, Pending, wait_for
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -72,6 +72,9 @@ class Along:
         self._plan = opening.plan([nbytes for _, nbytes in outgoing], [expected.get(peer, 0) for peer in ranks])
         self._which = [index for index, _ in outgoing]
         self._given = {index for index, _ in sent.values()}
+        to_others = {index for peer, index in enumerate(self._which) if peer != comm.rank}
+        #: Which of them goes to all others, -1 for none; None where each gets something else.
+        self._only = min(to_others, default=-1) if len(to_others) < 2 else None
         rooms = {peer: opening.room(peer, expected.get(peer, 0)) for peer in ranks if peer != comm.rank}
         self._records = {peer: record for peer, (record, _) in rooms.items()}
         self._contents = {peer: content for peer, (_, content) in rooms.items()}
@@ -94,8 +97,11 @@ class Along:
 
     def compare(self, arrays: Sequence[Array], sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and send along what goes to each rank of some arrays."""
-        record, plan = sequence.to_bytes(8, "little") + self._about, self._plan
-        if plan.small:
+        record, plan, only = sequence.to_bytes(8, "little") + self._about, self._plan, self._only
+        if plan.small and only is not None:
+            whole = record if only < 0 else record + arrays[only].tobytes()
+            lengths = self._opening.swap(plan, [whole] * self._size, deadline)
+        elif plan.small:
             data = {index: record + arrays[index].tobytes() for index in self._given}
             lengths = self._opening.swap(plan, [data.get(index, record) for index in self._which], deadline)
         else:
@@ -133,6 +139,8 @@ class Reduced(Along):
         self._theirs = {
             peer: np.frombuffer(self._contents[peer], np.uint8).view(travels).reshape(array.shape) for peer in expected
         }
+        #: Of the only other, where it is reduced as it is.
+        self._other = self._theirs.get(1 - comm.rank) if self._is_plain and comm.size == 2 else None
 
     def bind(self, call: Call) -> Any:
         """Return array and op, and parts if there are any."""
@@ -140,22 +148,24 @@ class Reduced(Along):
 
     def offer(self, given: Any) -> Sequence[Array]:
         """Return this rank's contributions."""
-        array, op, *parts = given
-        contributions: Sequence[Array] = parts[0] if parts else (array,)
-        return [op.accumulator(each) for each in contributions] if self._is_scaled else contributions
+        contributions: Sequence[Array] = given[2] if len(given) > 2 else given[:1]
+        return [given[1].accumulator(each) for each in contributions] if self._is_scaled else contributions
 
     def take(self, given: Any, arrays: Sequence[Array], deadline: Deadline) -> None:
         """Reduce."""
-        if self._takes:
-            array, op, *_ = given
-            self._reduce(arrays[self._own].reshape(array.shape), array, op)
+        if not self._takes:
+            return
+        out, op, mine = given[0], given[1], arrays[self._own]
+        if mine is not out:
+            mine = mine.reshape(out.shape)
+        if self._other is None:
+            self._reduce(mine, out, op)
+        elif self._rank == 0:
+            op.merge(mine, self._other, out)
+        else:
+            op.merge(self._other, mine, out)
 
     def _reduce(self, mine: Array, out: Array, op: ReduceOp) -> None:
-        if self._is_plain and self._size == 2:
-            theirs = self._theirs[1 - self._rank]
-            first, second = (theirs, mine) if self._rank == 1 else (mine, theirs)
-            op.merge(first, second, out)
-            return
         mine = mine.copy() if self._rank else mine  # as it may lie where the total goes
         first, *others = [mine if peer == self._rank else self._theirs[peer] for peer in range(self._size)]
         if self._is_plain:
@@ -183,7 +193,12 @@ class Moved(Along):
         short = {peer: (index, gives[index].nbytes) for peer, index in going.items() if gives[index].nbytes <= most}
         expected = {peer: takes[index].nbytes for peer, index in coming.items() if takes[index].nbytes <= most}
         super().__init__(comm, opening, call, short, expected)
-        self._into = {peer: coming[peer] for peer in expected}
+        # What lies between fields is copied too; NumPy's own copies leave it out.
+        self._has_fields = call.array.dtype.names is not None
+        memory = {peer: np.frombuffer(self._contents[peer], np.uint8) for peer in expected}
+        self._come = [
+            (coming[peer], each if self._has_fields else each.view(call.array.dtype)) for peer, each in memory.items()
+        ]
         self._going_alone = [(peer, index) for peer, index in going.items() if peer not in short]
         self._coming_alone = [(peer, index) for peer, index in coming.items() if peer not in expected]
         self.whole = not (self._going_alone or self._coming_alone)
@@ -199,18 +214,24 @@ class Moved(Along):
 
     def take(self, given: Any, arrays: Sequence[Array], deadline: Deadline) -> None:
         """Copy what has come, and move what is long."""
-        taken, tag, requests, by = given[1], COLLECTIVE_TAG, [], None
-        if not self.whole:
-            by = carrier(self._comm)
-            requests = [by.receive_bytes(as_bytes(taken[index]), peer, tag, True) for peer, index in self._coming_alone]
-            requests += [by.send_bytes(as_bytes(arrays[index]), peer, tag, True) for peer, index in self._going_alone]
+        taken, by = given[1], None if self.whole else carrier(self._comm)
+        begun = [] if by is None else self._begin(by, taken, arrays)
         if self._kept is not None:
             source, target = self._kept
             assign(taken[target], arrays[source])
-        for peer, index in self._into.items():
-            as_bytes(taken[index])[:] = self._contents[peer]
+        for index, theirs in self._come:
+            into = taken[index]
+            assign(into.reshape(-1).view(np.uint8) if self._has_fields else into, theirs)
         if by is not None:
-            wait_for(by, requests, deadline)
+            wait_for(by, begun, deadline)
+
+    def _begin(self, by: Carrier, taken: Sequence[Array], arrays: Sequence[Array]) -> list[Pending]:
+        """Begin to move what is long."""
+        tag = COLLECTIVE_TAG
+        return [
+            *(by.receive_bytes(as_bytes(taken[index]), peer, tag, True) for peer, index in self._coming_alone),
+            *(by.send_bytes(as_bytes(arrays[index]), peer, tag, True) for peer, index in self._going_alone),
+        ]
 
 
 def moved(call: Call, rank: int) -> tuple[Sequence[Array], Sequence[Array]]:

@@ -1,5 +1,5 @@
-"""The fast path between hosts, compiled: over the sockets of the engine, by the caller's own thread, and at the board of
-each host that has several ranks."""
+"""The fast path between hosts, compiled: over the sockets of the engine, by the caller's own thread, and at the board
+of each host that has several ranks."""
 
 from __future__ import annotations
 
