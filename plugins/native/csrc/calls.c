@@ -370,9 +370,7 @@ bool calls_do(Calls *calls, Given *given, Found *found, PyObject *timeout, int s
     PyObject *error = !done && PyErr_Occurred() ? arguments_raised() : NULL;
     if (!calls_leave(calls) && error == NULL)
         error = arguments_raised();
-    if (error == NULL)
-        return done;
-    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_DECREF(error);
-    return false;
+    bool well = error == NULL;
+    arguments_raise(error);
+    return well && done;
 }

@@ -256,19 +256,20 @@ static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board)
                               offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
                               offsetof(Calls, learn),     offsetof(Calls, allow),       offsetof(Calls, kind),  offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
-static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
-                             {"wait", offsetof(Calls, wait)},
-                             {"learn", offsetof(Calls, learn)},
-                             {"allow", offsetof(Calls, allow)},
-                             {"kind", offsetof(Calls, kind)},
-                             {"garbled", offsetof(Calls, garbled)},
-                             {"failed", offsetof(Calls, failed)},
-                             {"broken", offsetof(Calls, broken)}};
+static const Hook hooks[] = {{"tell", offsetof(Calls, tell), NULL},
+                             {"wait", offsetof(Calls, wait), NULL},
+                             {"learn", offsetof(Calls, learn), NULL},
+                             {"allow", offsetof(Calls, allow), NULL},
+                             {"kind", offsetof(Calls, kind), NULL},
+                             {"garbled", offsetof(Calls, garbled), NULL},
+                             {"failed", offsetof(Calls, failed), NULL},
+                             {"broken", offsetof(Calls, broken), NULL}};
 
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_VISIT(*hooks_place(calls, held[i]));
+    int visited = held_visit(calls, held, sizeof held / sizeof *held, visit, arg);
+    if (visited != 0)
+        return visited;
     for (int i = 0; i < calls->plans.places; i++)
         Py_VISIT(calls->plans.table[i].doing.kind);
     return 0;
@@ -277,8 +278,7 @@ static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 static int calls_clear(Calls *calls)
 {
     plans_forget(&calls->plans);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_CLEAR(*hooks_place(calls, held[i]));
+    held_clear(calls, held, sizeof held / sizeof *held);
     return 0;
 }
 

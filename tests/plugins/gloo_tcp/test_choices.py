@@ -285,7 +285,9 @@ def test_ranks_of_one_host_each_choose_alike(op: str, dtype: np.dtype[Any], redu
 
 
 @pytest.mark.parametrize("size", [2, 9])
-@pytest.mark.parametrize(("op", "forced"), [("reduce", "hosts"), ("broadcast", "segments"), ("reduce_scatter", "along")])
+@pytest.mark.parametrize(
+    ("op", "forced"), [("reduce", "hosts"), ("broadcast", "segments"), ("reduce_scatter", "along")]
+)
 def test_a_forced_algorithm_that_is_impossible_gives_way_to_the_table(op: str, forced: str, size: int) -> None:
     comm: Any = Comm(0, size, Notes())
     comm.selection = Selection({op: forced})
