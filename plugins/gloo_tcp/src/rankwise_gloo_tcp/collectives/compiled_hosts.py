@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
 from rankwise_gloo_tcp.board import agreement
@@ -13,7 +13,7 @@ from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
-from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, CompiledKind, arguments, call_of, messages, served
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, CompiledKind, messages, served
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
@@ -21,7 +21,7 @@ from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, told, whom_the_fir
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
-from rankwise_native import Calls, Program, Relay, Trail, Wire
+from rankwise_native import Calls, Program, Relay, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -34,60 +34,32 @@ _RECORD = struct.Struct("<QQQQ")
 _NO_STEP = (0, 0, 0, 0, 0)
 
 
-class _CompiledStrategy(Protocol):
-    """A strategy that is compiled."""
-
-    comm: GlooCommunicator
-    rank: int
-    calls: Calls
-
-    @property
-    def carrier(self) -> Wire | Relay:
-        """What knows how long this rank has waited."""
-
-    def algorithm(self, call: Call) -> Any:
-        """Return which way a collective goes in Python."""
-
-
 class InC(CompiledKind):
-    """One kind of call that C may know; if it does not take one, that is done in Python."""
+    """One kind of call between hosts, whose data goes along, or that has steps, or both."""
 
     def __init__(
-        self, strategy: _CompiledStrategy, call: Call, along: Prepared | None, program: Program | None = None
+        self, comm: GlooCommunicator, call: Call, along: Prepared | None, program: Program | None = None
     ) -> None:
-        self._strategy, self._along = strategy, along
-        #: The steps of a long call, or of one whose data may not all have come along.
-        self.program = program
-        self.fingerprint = call.fingerprint
+        super().__init__(comm, call.fingerprint)
+        #: Its steps are those of a long call, or of one whose data may not all have come along.
+        self._along, self.program = along, program
         self.way = WAYS["ALONG"] if along is not None else _LEFT if program is None else WAYS["PROGRAM"]
         self._say(along is not None)
 
     def _say(self, along: bool) -> None:
-        self.about = (*_RECORD.unpack(told(self.fingerprint, self._strategy.rank, 0, along)[8:]), 0)
+        self.about = (*_RECORD.unpack(told(self.fingerprint, self.comm.rank, 0, along)[8:]), 0)
 
     def keep_apart(self) -> None:
         """Send no data along from now on: that of all ranks moves after the comparison."""
         self.way = WAYS["PROGRAM"]
         self._say(along=False)
 
-    def bind(self, call: Call) -> Any:
-        """Return what C is given of the call."""
-        return arguments(call)
-
-    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
-        """Compare a call with those of the others, and carry it out."""
-        strategy = self._strategy
-        waited_ns = strategy.carrier.waited_ns
-        name, args = given
-        if strategy.calls.run(name, args, sequence, deadline):
-            if strategy.carrier.waited_ns != waited_ns:
-                strategy.comm.on_wait(strategy.carrier.waited_ns - waited_ns)
-            return
-        call = call_of(given, strategy.comm)
-        if self._along is not None:
-            self._along.run(self._along.bind(call), sequence, deadline)
+    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Carry a call out as one that is not compiled."""
+        if self._along is None:
+            super().run_in_python(call, sequence, deadline)
         else:
-            strategy.comm.compare_and_run(call, strategy.algorithm(call), sequence, deadline)
+            self._along.run(self._along.bind(call), sequence, deadline)
 
 
 class CompiledBetweenHosts(BetweenHosts):
@@ -104,9 +76,9 @@ class CompiledBetweenHosts(BetweenHosts):
         """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
         along = self.along(call)
         if along is not None:
-            return InC(self, call, along) if along.whole else along
+            return InC(self.comm, call, along) if along.whole else along
         program = noted(call, self, None, self.calls, self._wires)
-        return None if program is None and call.describe is None else InC(self, call, None, program)
+        return None if program is None and call.describe is None else InC(self.comm, call, None, program)
 
     def means(self, deadline: Deadline) -> Means:
         """Return what moves large data, until a deadline."""
@@ -151,7 +123,7 @@ class CompiledSeveralHosts(SeveralHosts):
         may_follow = relayed is None or call.op in EACH_ITS_OWN
         program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
         nothing = relayed is None and program is None and call.describe is None
-        return None if nothing else InC(self, call, relayed, program)
+        return None if nothing else InC(self.comm, call, relayed, program)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
