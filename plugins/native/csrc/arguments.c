@@ -58,3 +58,28 @@ PyObject *arguments_raised(void)
     return value;
 #endif
 }
+
+void arguments_raise(PyObject *error)
+{
+    if (error != NULL)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+}
+
+bool arguments_do(PyObject *deed)
+{
+    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL; /* nothing is called with an exception set */
+    PyObject *done = PyObject_CallNoArgs(deed);
+    bool well = error == NULL && done != NULL;
+    Py_XDECREF(done);
+    arguments_raise(error);
+    return well;
+}
+
+PyObject *arguments_declined(PyObject *nothing)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return NULL;
+    PyErr_Clear();
+    return Py_NewRef(nothing);
+}

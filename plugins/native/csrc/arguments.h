@@ -12,5 +12,11 @@ int arguments_kind(PyArrayObject *array);
 PyArrayObject *arguments_plain(PyObject *object, bool written);
 /* The exception that is set, which is taken away. */
 PyObject *arguments_raised(void);
+/* Set it again; the reference is taken, and NULL is nothing to set. */
+void arguments_raise(PyObject *error);
+/* Call what takes nothing, although an exception may be set, which stays; false with one set. */
+bool arguments_do(PyObject *deed);
+/* Say that nothing was done; but an interrupt is an interrupt. */
+PyObject *arguments_declined(PyObject *nothing);
 
 #endif

@@ -1,7 +1,6 @@
 /* How the calls of a group are carried out: whose turn it is, in which way, and what is left to Python. */
 #include "arguments.h"
 #include "calls.h"
-#include "streams.h"
 #include "wording.h"
 #include <string.h>
 
@@ -23,23 +22,16 @@ static bool calls_leave(Calls *calls)
 /* Whether a call can be made in a way that Python says; each over a wire looks by itself. */
 static bool calls_knows(const Calls *calls, const Given *given, const Doing *doing)
 {
-    if (calls->relay != NULL)
-        return doing->way == RELAY || doing->way == PROGRAM;
-    if (calls->wire != NULL)
-        return doing->way >= SWAP && doing->way != RELAY;
+    if (calls->board == NULL)
+        return doing->way == ALONG || doing->way == PROGRAM;
     return doing->way == PROGRAM || plans_has_room(doing, calls->board, given);
-}
-
-static bool calls_reduces(const Given *given)
-{
-    return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
 }
 
 /* The reduce op or the root of a call; of one that is described, whose root is among its numbers, the former or None. */
 static PyObject *calls_option_of(const Calls *calls, const Given *given)
 {
     bool described = given->key.name >= NAMES;
-    if (calls_reduces(given) || (described && given->op != OPS))
+    if (given_reduces(given) || (described && given->op != OPS))
         return Py_NewRef(PyTuple_GET_ITEM(calls->members.ops, given->op));
     return described ? Py_NewRef(Py_None) : PyLong_FromLong(given->key.option);
 }
@@ -142,20 +134,6 @@ static bool calls_number(Calls *calls, uint64_t *sequence)
     return !PyErr_Occurred();
 }
 
-static Ending calls_swap(Swap *swap, const Doing *doing, Given *given)
-{
-    void *array = given->whole.bytes;
-    size_t count = given->whole.count;
-    switch (doing->way) {
-    case SWAP: return swaps_compare(swap);
-    case SWAP_REDUCE: return swaps_reduce(swap, array, count, given->op, given->kind);
-    case SWAP_MOVE: return swaps_move(swap, &given->route, given->keep_to, given->keep_from);
-    case SWAP_STREAM: return streams_reduce(swap, swaps_whole(given->array), given->op, given->kind);
-    case SWAP_SEGMENTS: return streams_broadcast(swap, swaps_whole(given->array), given->route.item, given->key.option);
-    default: return swaps_combine(swap, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
-    }
-}
-
 /* Say which arrays hold what this rank gives and takes, where it has one for each rank. */
 static void calls_load_parts(const Given *given, int size, Load *load)
 {
@@ -179,7 +157,7 @@ static bool calls_load(const Calls *calls, const Given *given, Load *load)
     if (given->array == NULL)
         return true;
     bool is_root = rank == given->root, spreads = name == BROADCAST || name == SCATTER;
-    load->manner = calls_reduces(given) ? SUMMED : spreads ? SENT_BY_ROOT : GATHERED;
+    load->manner = given_reduces(given) ? SUMMED : spreads ? SENT_BY_ROOT : GATHERED;
     load->wide = load->manner == SUMMED ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
     load->count = given->whole.count;
     load->given = !spreads || is_root;
@@ -223,17 +201,10 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
         bool known = doing->way == PROGRAM || (calls_load(calls, given, &load) && (doing->program != NULL || !given_is_each_its_own(given)));
         return known && relay_fits(calls->relay, &load);
     }
-    if (doing->way == PROGRAM)
+    if (doing->way == PROGRAM || calls->wire == NULL)
         return true;
-    if (calls->wire == NULL)
-        return true;
-    size_t nbytes = doing->way == SWAP_REDUCE ? given->whole.count * given->route.item : 0;
-    bool reduces = doing->way == SWAP_REDUCE || doing->way == SWAP_COMBINE || doing->way == SWAP_STREAM;
-    if (reduces && kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL)
-        return false;
-    if (doing->way == SWAP_STREAM || doing->way == SWAP_SEGMENTS)
-        return streams_fit(calls->wire) && (!reduces || kernels_accumulation_kind(given->op, given->kind) == given->kind);
-    return calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, &given->route, calls->members.rank, calls->members.size, nbytes);
+    bool can_reduce = !given_reduces(given) || kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) != NULL;
+    return can_reduce && calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, given, calls->members.rank, calls->members.size);
 }
 
 /* Carry out the program of a call, once all have made the same. */
@@ -270,10 +241,10 @@ static Ending calls_keep_apart(Calls *calls, const Doing *doing)
 static Ending calls_relay(Calls *calls, const Doing *doing, const Given *given, Call *call, const uint64_t about[RECORD_WORDS])
 {
     Load load = calls_nothing;
-    if (doing->way == RELAY)
+    if (doing->way == ALONG)
         calls_load(calls, given, &load); /* which has been looked at before */
     Ending ending = relay_run(calls->relay, call, about, &load, NULL);
-    if (ending == DONE && doing->way == RELAY)
+    if (ending == DONE && doing->way == ALONG)
         return DONE;
     if (ending == APART)
         ending = doing->program == NULL ? UNLIKE : calls_keep_apart(calls, doing);
@@ -311,7 +282,7 @@ bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t se
         collectives_begin(&call);
     if (calls->wire != NULL) {
         Swap swap = {.wire = calls->wire, .rank = calls->members.rank, .size = calls->members.size, .about = about, .deadline = &call.deadline};
-        ending = doing->way == PROGRAM ? swaps_compare(&swap) : calls_swap(&swap, doing, given);
+        ending = doing->way == PROGRAM ? swaps_compare(&swap) : swaps_along(&swap, given);
         if (ending == DONE && doing->way == PROGRAM)
             ending = calls_follow(calls, doing, given, &call);
     } else if (calls->relay != NULL)
@@ -366,12 +337,12 @@ bool calls_find(Calls *calls, const Given *given, Doing *doing)
         return false;
     *doing = plan->doing;
     Py_XINCREF(doing->kind);
-    bool known = doing->way != PROGRAM && doing->way != RELAY;
-    if (!known) {
+    bool known = doing->way != PROGRAM && calls->relay == NULL;
+    if (!known) { /* of several hosts a program may follow where not all have sent their data along */
         doing->program = PyObject_GetAttrString(doing->kind, "program");
         if (doing->program == Py_None)
             Py_CLEAR(doing->program);
-        known = doing->program == NULL ? doing->way == RELAY && !PyErr_Occurred() : PyObject_TypeCheck(doing->program, &ProgramType);
+        known = doing->program == NULL ? doing->way == ALONG && !PyErr_Occurred() : PyObject_TypeCheck(doing->program, &ProgramType);
     }
     if (known && calls_fits(calls, doing, given))
         return true;
@@ -399,9 +370,7 @@ bool calls_do(Calls *calls, Given *given, Found *found, PyObject *timeout, int s
     PyObject *error = !done && PyErr_Occurred() ? arguments_raised() : NULL;
     if (!calls_leave(calls) && error == NULL)
         error = arguments_raised();
-    if (error == NULL)
-        return done;
-    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_DECREF(error);
-    return false;
+    bool well = error == NULL;
+    arguments_raise(error);
+    return well && done;
 }

@@ -40,47 +40,12 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
-/* The calls by name, and how many arguments they have; the public ones have a time-out besides. */
-static const struct {
-    const char *name;
-    Py_ssize_t count;
-    Take *take;
-} takes[] = {
-    {"all_reduce", 2, given_take_all_reduce},
-    {"broadcast", 2, given_take_broadcast},
-    {"reduce", 3, given_take_reduce},
-    {"all_gather", 2, given_take_all_gather},
-    {"all_gather_single", 2, given_take_all_gather_single},
-    {"reduce_scatter", 3, given_take_reduce_scatter},
-    {"reduce_scatter_single", 3, given_take_reduce_scatter_single},
-    {"all_to_all", 2, given_take_all_to_all},
-    {"all_to_all_single", 2, given_take_all_to_all_single},
-    {"gather", 3, given_take_gather},
-    {"scatter", 3, given_take_scatter},
-    {"barrier", 0, given_take_barrier},
-    {"together", 4, given_take_together},
-    {"described", 6, given_take_described},
-};
-
 #define WHOLE(name, count)                                                                          \
     static PyObject *calls_##name(Calls *calls, PyObject *const *args, Py_ssize_t given)            \
     {                                                                                               \
-        return calls_whole_call(calls, args, given, count, given_take_##name, given_take_##name == given_take_coalesced); \
+        return calls_whole_call(calls, args, given, count, given_take_##name, given_take_##name == given_take_all_reduce_coalesced); \
     }
-WHOLE(all_reduce, 2)
-WHOLE(broadcast, 2)
-WHOLE(reduce, 3)
-WHOLE(all_gather, 2)
-WHOLE(all_gather_single, 2)
-WHOLE(reduce_scatter, 3)
-WHOLE(reduce_scatter_single, 3)
-WHOLE(all_to_all, 2)
-WHOLE(all_to_all_single, 2)
-WHOLE(gather, 3)
-WHOLE(scatter, 3)
-WHOLE(barrier, 0)
-WHOLE(coalesced, 2)
-WHOLE(described, 6)
+GIVEN_CALLS(WHOLE)
 
 /* Take the mark of a memory order, which makes a call on one array one of another kind. */
 static bool calls_take_order(PyObject *object, Given *given)
@@ -98,13 +63,12 @@ bool calls_take(const Calls *calls, const char *name, PyObject *args, Given *giv
 {
     given->holds = 0;
     PyObject *const *items = ((PyTupleObject *)args)->ob_item;
-    for (size_t i = 0; i < sizeof takes / sizeof *takes; i++)
-        if (strcmp(takes[i].name, name) == 0) {
-            Py_ssize_t count = takes[i].count, more = PyTuple_GET_SIZE(args) - count;
-            bool is_ordered = more == 1 && (takes[i].take == given_take_all_reduce || takes[i].take == given_take_broadcast || takes[i].take == given_take_reduce);
-            return (more == 0 || is_ordered) && takes[i].take(&calls->members, items, given) && (more == 0 || calls_take_order(items[count], given));
-        }
-    return false;
+    const Taker *taker = given_taker(name);
+    if (taker == NULL)
+        return false;
+    Py_ssize_t more = PyTuple_GET_SIZE(args) - taker->count;
+    bool is_ordered = more == 1 && (taker->take == given_take_all_reduce || taker->take == given_take_broadcast || taker->take == given_take_reduce);
+    return (more == 0 || is_ordered) && taker->take(&calls->members, items, given) && (more == 0 || calls_take_order(items[taker->count], given));
 }
 
 /* Do what a call of this name has to do but for its turn and the recorder; false if it is left to Python. */
@@ -256,19 +220,20 @@ static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board)
                               offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
                               offsetof(Calls, learn),     offsetof(Calls, allow),       offsetof(Calls, kind),  offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
-static const Hook hooks[] = {{"tell", offsetof(Calls, tell)},
-                             {"wait", offsetof(Calls, wait)},
-                             {"learn", offsetof(Calls, learn)},
-                             {"allow", offsetof(Calls, allow)},
-                             {"kind", offsetof(Calls, kind)},
-                             {"garbled", offsetof(Calls, garbled)},
-                             {"failed", offsetof(Calls, failed)},
-                             {"broken", offsetof(Calls, broken)}};
+static const Hook hooks[] = {{"tell", offsetof(Calls, tell), NULL},
+                             {"wait", offsetof(Calls, wait), NULL},
+                             {"learn", offsetof(Calls, learn), NULL},
+                             {"allow", offsetof(Calls, allow), NULL},
+                             {"kind", offsetof(Calls, kind), NULL},
+                             {"garbled", offsetof(Calls, garbled), NULL},
+                             {"failed", offsetof(Calls, failed), NULL},
+                             {"broken", offsetof(Calls, broken), NULL}};
 
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_VISIT(*hooks_place(calls, held[i]));
+    int visited = held_visit(calls, held, sizeof held / sizeof *held, visit, arg);
+    if (visited != 0)
+        return visited;
     for (int i = 0; i < calls->plans.places; i++)
         Py_VISIT(calls->plans.table[i].doing.kind);
     return 0;
@@ -277,8 +242,7 @@ static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 static int calls_clear(Calls *calls)
 {
     plans_forget(&calls->plans);
-    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
-        Py_CLEAR(*hooks_place(calls, held[i]));
+    held_clear(calls, held, sizeof held / sizeof *held);
     return 0;
 }
 
@@ -324,23 +288,10 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     return (PyObject *)calls;
 }
 
-#define FAST(name) {#name, (PyCFunction)(void (*)(void))calls_##name, METH_FASTCALL, NULL}
+#define FAST(name, count) {#name, (PyCFunction)(void (*)(void))calls_##name, METH_FASTCALL, NULL},
 
 static PyMethodDef methods[] = {
-    FAST(all_reduce),
-    FAST(broadcast),
-    FAST(reduce),
-    FAST(all_gather),
-    FAST(all_gather_single),
-    FAST(reduce_scatter),
-    FAST(reduce_scatter_single),
-    FAST(all_to_all),
-    FAST(all_to_all_single),
-    FAST(gather),
-    FAST(scatter),
-    FAST(barrier),
-    FAST(described),
-    {"all_reduce_coalesced", (PyCFunction)(void (*)(void))calls_coalesced, METH_FASTCALL, NULL},
+    GIVEN_CALLS(FAST)
     {"known", (PyCFunction)calls_known, METH_VARARGS, "Return what carries out a public call, or None."},
     {"bind", (PyCFunction)calls_bind, METH_VARARGS, "Return what makes a public call again and again."},
     {"run", (PyCFunction)calls_run, METH_VARARGS, "Carry out a collective whose turn it is."},

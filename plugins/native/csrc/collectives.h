@@ -44,9 +44,9 @@ typedef struct {
     uint64_t word;    /* ... and what this one tells of it: see shared.h */
 } Route;
 
-/* The ways in which Python has prepared a call: at the board, and from SWAP on over the wire, the last two by both. NEVER
-   is left to it. */
-typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, SWAP, SWAP_REDUCE, SWAP_MOVE, SWAP_COMBINE, SWAP_STREAM, SWAP_SEGMENTS, RELAY, PROGRAM, WAYS } Way;
+/* The ways in which Python has prepared a call: five at the board; where hosts compare the calls, with the data ALONG; and by
+   a PROGRAM that follows the comparison. NEVER is left to it. */
+typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, ALONG, PROGRAM, WAYS } Way;
 
 /* What is so large lets go of the interpreter. */
 enum { LARGE = 65536 };

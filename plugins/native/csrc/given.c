@@ -124,6 +124,11 @@ void given_drop(Given *given)
         Py_DECREF(given->held[--given->holds]);
 }
 
+bool given_reduces(const Given *given)
+{
+    return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;
+}
+
 bool given_is_each_its_own(const Given *given)
 {
     return given->key.name == ALL_TO_ALL || given->key.name == GATHER || given->key.name == SCATTER;
@@ -237,7 +242,7 @@ static bool given_begin_together(Given *given, Op op, PyArrayObject *flat, npy_i
 }
 
 /* (arrays, op): pack them into an array that is held. */
-bool given_take_coalesced(const Members *members, PyObject *const *args, Given *given)
+bool given_take_all_reduce_coalesced(const Members *members, PyObject *const *args, Given *given)
 {
     npy_intp count, mark;
     Op op;
@@ -256,7 +261,7 @@ bool given_take_coalesced(const Members *members, PyObject *const *args, Given *
 }
 
 /* (array, op, many, mark): one that several were packed into before. */
-bool given_take_together(const Members *members, PyObject *const *args, Given *given)
+static bool given_take_together(const Members *members, PyObject *const *args, Given *given)
 {
     PyArrayObject *flat = arguments_plain(args[0], true);
     Op op;
@@ -527,4 +532,17 @@ bool given_take_described(const Members *members, PyObject *const *args, Given *
     Part parts[MOST_PARTS];
     return (!gives || given_take_list(given, members, args[4], false, parts)) && (!takes || given_take_list(given, members, args[5], true, parts)) &&
            given_is_apart(given);
+}
+
+/* ------------------------------------------------------------------ all of them by name */
+
+#define GIVEN_TAKER(name, count) {#name, count, given_take_##name},
+
+const Taker *given_taker(const char *name)
+{
+    static const Taker takers[] = {GIVEN_CALLS(GIVEN_TAKER){"together", 4, given_take_together}};
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
+        if (strcmp(takers[i].name, name) == 0)
+            return &takers[i];
+    return NULL;
 }

@@ -46,12 +46,28 @@ typedef struct {
 /* What a call takes of its arguments; false if it is left to Python. What it holds is dropped in any case. */
 typedef bool Take(const Members *members, PyObject *const *args, Given *given);
 
-Take given_take_all_reduce, given_take_broadcast, given_take_reduce, given_take_barrier, given_take_all_gather, given_take_all_gather_single,
-    given_take_reduce_scatter, given_take_reduce_scatter_single, given_take_all_to_all, given_take_all_to_all_single, given_take_gather,
-    given_take_scatter, given_take_coalesced, given_take_together, given_take_described;
+/* The public calls, and how many arguments they have but for the time-out. */
+#define GIVEN_CALLS(of)                                                                                           \
+    of(all_reduce, 2) of(broadcast, 2) of(reduce, 3) of(all_gather, 2) of(all_gather_single, 2) of(reduce_scatter, 3) \
+    of(reduce_scatter_single, 3) of(all_to_all, 2) of(all_to_all_single, 2) of(gather, 3) of(scatter, 3) of(barrier, 0) \
+    of(all_reduce_coalesced, 2) of(described, 6)
+#define GIVEN_TAKES(name, count) Take given_take_##name;
+GIVEN_CALLS(GIVEN_TAKES)
+
+/* What takes the arguments of a call, of which there are so many. */
+typedef struct {
+    const char *name;
+    Py_ssize_t count;
+    Take *take;
+} Taker;
+
+/* NULL for a call that is left to Python. */
+const Taker *given_taker(const char *name);
 /* Put what several arrays have become as one to where it belongs. */
 void given_unpack(const Given *given, PyObject *arrays);
 void given_drop(Given *given);
+/* Whether it is a call of the core's own that reduces. */
+bool given_reduces(const Given *given);
 /* Whether each rank knows the sizes of its own parts only. */
 bool given_is_each_its_own(const Given *given);
 

@@ -1,27 +1,26 @@
-/* What is left to Python: an object whose methods are taken by name when a compiled one is made. */
+/* What compiled objects take of Python's when they are made, and hold: methods by name for what is left to Python. */
 #ifndef RANKWISE_HOOKS_H
 #define RANKWISE_HOOKS_H
 
 #include "native.h"
 
-/* A method, or an attribute, and where what holds it has its place for it. */
+/* A method, or an attribute, where what holds it has its place for it, and its type, if it must have one. */
 typedef struct {
     const char *name;
     size_t at;
+    PyTypeObject *type;
 } Hook;
 
-static inline PyObject **hooks_place(void *holder, size_t at)
-{
-    return (PyObject **)(void *)((char *)holder + at);
-}
-
-/* Take all that is named; false, with an exception set, if something is missing. */
-static inline bool hooks_take(void *holder, PyObject *from, const Hook *hooks, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if ((*hooks_place(holder, hooks[i].at) = PyObject_GetAttrString(from, hooks[i].name)) == NULL)
-            return false;
-    return true;
-}
+/* Take all that is named; false, with an exception set, if something is missing or of another type. */
+bool hooks_take(void *holder, PyObject *from, const Hook *hooks, size_t count);
+/* Take an attribute of a type, or None if `optional`, which leaves NULL. */
+bool hooks_take_typed(PyObject *from, const char *name, PyTypeObject *type, bool optional, PyObject **place);
+bool hooks_take_number(PyObject *from, const char *name, unsigned long long *number);
+/* Visit, or clear, what lies at all places of hooks, for the collector of garbage. */
+int hooks_visit(void *holder, const Hook *hooks, size_t count, visitproc visit, void *arg);
+void hooks_clear(void *holder, const Hook *hooks, size_t count);
+/* The same of places alone. */
+int held_visit(void *holder, const size_t *places, size_t count, visitproc visit, void *arg);
+void held_clear(void *holder, const size_t *places, size_t count);
 
 #endif

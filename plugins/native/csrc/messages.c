@@ -39,15 +39,6 @@ static bool messages_mark_of(Messages *messages, PyArrayObject *array, unsigned 
     return *mark != 0;
 }
 
-/* Say that nothing was done; but an interrupt is an interrupt. */
-PyObject *messages_declined(PyObject *nothing)
-{
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
-        return NULL;
-    PyErr_Clear();
-    return Py_NewRef(nothing);
-}
-
 static void messages_go_by(Messages *messages, Letter *letter, int peer)
 {
     letter->peer = peer;
@@ -198,24 +189,11 @@ static void messages_note_error(Messages *messages, const Letter *letter)
 
 /* ------------------------------------------------------------------ long messages: without the interpreter */
 
-/* Raise what was kept aside, whatever has come of a call after it; or what that has raised. */
-static bool messages_raise_again(PyObject *error, PyObject *done)
-{
-    if (error != NULL)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
-    Py_XDECREF(done);
-    return error == NULL && done != NULL;
-}
-
 /* Give the lock back, and do what others have left to its holder. */
 static bool messages_give_lock_back(Messages *messages)
 {
     lock_release(messages->lock);
-    if (PyObject_Size(messages->deferred) == 0)
-        return !PyErr_Occurred();
-    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL; /* nothing is called with an exception set */
-    return messages_raise_again(error, PyObject_CallNoArgs(messages->settle));
+    return PyObject_Size(messages->deferred) == 0 ? !PyErr_Occurred() : arguments_do(messages->settle);
 }
 
 static bool messages_has_room(void *what)
@@ -313,8 +291,7 @@ static bool messages_take_credit(const Way *way, const Frame *frame)
 
 bool messages_stand_up(Messages *messages)
 {
-    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
-    return messages_raise_again(error, PyObject_CallNoArgs(messages->stand_up));
+    return arguments_do(messages->stand_up);
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -352,7 +329,7 @@ PyObject *messages_py_send(Messages *messages, PyObject *const *args, Py_ssize_t
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way))
-        return messages_declined(Py_False);
+        return arguments_declined(Py_False);
     bool sent = false, fits = messages_fits(messages, &letter), brief = messages_is_brief(&letter);
     bool may_read = letter.way->pid > 0 && (!messages->patience.may_spin || letter.nbytes >= READ_ALWAYS_NBYTES);
     if (may_read && letter.nbytes >= READ_FROM_NBYTES && (!brief || rings_awaited(letter.way->rings, letter.tag)))
@@ -373,11 +350,11 @@ PyObject *messages_py_isend(Messages *messages, PyObject *const *args, Py_ssize_
 {
     Letter letter;
     if (count != ARGUMENTS || !messages_take_arguments(messages, &letter, args, count, false) || !messages_may_send(messages, letter.way))
-        return messages_declined(Py_None);
+        return arguments_declined(Py_None);
     if (!messages_is_brief(&letter) && letter.way->pid > 0)
         return messages_begin_offer(messages, &letter, args);
     if (!messages_is_brief(&letter) || !messages_fits(messages, &letter) || !messages_send_brief(messages, &letter, text_isend))
-        return messages_declined(Py_None);
+        return arguments_declined(Py_None);
     messages_end_noting(messages, &letter);
     return messages_work(messages, &letter, args, NULL, trail_ticket(messages->trail, letter.serial));
 }
@@ -540,10 +517,10 @@ PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_
 {
     Letter letter;
     if (count != ARGUMENTS || !messages_take_arguments(messages, &letter, args, count, true))
-        return messages_declined(Py_None);
+        return arguments_declined(Py_None);
     Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING)
-        return PyErr_Occurred() ? messages_declined(Py_None) : messages_post(messages, &letter, args);
+        return PyErr_Occurred() ? arguments_declined(Py_None) : messages_post(messages, &letter, args);
     messages_begin_noting(messages, &letter, text_irecv, 0);
     if (!messages_end_receiving(messages, &letter, taken))
         return NULL;
@@ -639,8 +616,9 @@ static bool messages_undisturbed(const Messages *messages)
 {
     if (PyErr_CheckSignals() == 0)
         return true;
-    PyObject *error = arguments_raised();
-    messages_raise_again(error, PyObject_CallOneArg(messages->only_waited, error));
+    PyObject *error = arguments_raised(), *told = PyObject_CallOneArg(messages->only_waited, error);
+    Py_XDECREF(told);
+    arguments_raise(error);
     return false;
 }
 
@@ -719,10 +697,10 @@ PyObject *messages_py_recv(Messages *messages, PyObject *const *args, Py_ssize_t
 {
     Letter letter;
     if (!messages_take_arguments(messages, &letter, args, count, true))
-        return messages_declined(Py_None);
+        return arguments_declined(Py_None);
     Taken taken = messages_take_now(messages, &letter);
     if (taken == NOTHING && (PyErr_Occurred() || !messages_may_receive(messages, &letter)))
-        return messages_declined(Py_None);
+        return arguments_declined(Py_None);
     messages_begin_noting(messages, &letter, text_recv, 0);
     if (taken == NOTHING)
         taken = messages_await(messages, &letter);

@@ -78,12 +78,8 @@ enum { ARRAY, PEER, TAG, GROUP, SPELL, ARGUMENTS };
 /* How an attempt to receive has ended: with nothing done, with the message, or with an error. */
 typedef enum { NOTHING, TAKEN, FAILED } Taken;
 
-extern PyObject *text_send, *text_recv, *text_isend, *text_irecv;
-
 /* Read the arguments of a public call; false if it is for Python, or, with an exception set, if it has failed. */
 bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written);
-/* Say that nothing was done; but an interrupt is an interrupt. */
-PyObject *messages_declined(PyObject *nothing);
 /* Whether a way stands, and nobody has the engine's lock. */
 bool messages_sound(const Messages *messages, const Way *way);
 /* Whether something is a key; the reference to it is taken. */

@@ -112,9 +112,7 @@ void messages_let_posted_go(RequestState *request)
     PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL;
     if (!messages_tell((Messages *)request->by, request))
         PyErr_WriteUnraisable((PyObject *)request->by);
-    if (error != NULL)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
+    arguments_raise(error);
 }
 
 /* The first that has ended, or that has not, as is asked; borrowed. */
@@ -202,7 +200,7 @@ PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *cons
     if (collects)
         PyGC_Enable();
     if (request == NULL)
-        return messages_declined(Py_None);
+        return arguments_declined(Py_None);
     if (letter->nbytes > (size_t)letter->way->rings->eager_nbytes && !messages_leave_alone(messages, request)) {
         Py_DECREF(request);
         return NULL;

@@ -7,44 +7,45 @@ PyObject *text_send, *text_recv, *text_isend, *text_irecv;
 
 /* What is taken of `MessageHooks`; it is what is held, besides the trail and the peers. */
 static const Hook hooks[] = {
-    {"turn", AT(turn)},
-    {"engine", AT(engine)},
-    {"failure_state", AT(failure)},
-    {"progress_lock", AT(progress)},
-    {"deferred", AT(deferred)},
-    {"arrivals", AT(arrivals)},
-    {"receives", AT(receives)},
-    {"offered", AT(offered)},
-    {"request_type", AT(request_type)},
-    {"numbers", AT(numbers)},
-    {"met", AT(met)},
-    {"issued", AT(issued)},
-    {"mark", AT(mark)},
-    {"lock", AT(lock)},
-    {"settle", AT(settle)},
-    {"stand_up", AT(stand_up)},
-    {"register_offer", AT(register_offer)},
-    {"offer", AT(offer)},
-    {"ask_for", AT(ask_for)},
-    {"ask_on", AT(ask_on)},
-    {"answer", AT(answer)},
-    {"copied", AT(copied)},
-    {"go_on_sending", AT(go_on_sending)},
-    {"go_on_receiving", AT(go_on_receiving)},
-    {"finish", AT(finish)},
-    {"receive", AT(receive)},
-    {"claim", AT(claim)},
-    {"taken", AT(taken)},
-    {"only_waited", AT(only_waited)},
-    {"lane", AT(lane)},
+    {"turn", AT(turn), &TurnType},
+    {"engine", AT(engine), &EngineStateType},
+    {"failure_state", AT(failure), &FailureStateType},
+    {"progress_lock", AT(progress), &ProgressStateType},
+    {"deferred", AT(deferred), NULL},
+    {"arrivals", AT(arrivals), &PyDict_Type},
+    {"receives", AT(receives), &PyDict_Type},
+    {"offered", AT(offered), &PyDict_Type},
+    {"request_type", AT(request_type), &PyType_Type},
+    {"numbers", AT(numbers), NULL},
+    {"met", AT(met), NULL},
+    {"issued", AT(issued), NULL},
+    {"mark", AT(mark), NULL},
+    {"lock", AT(lock), &EngineLockType},
+    {"settle", AT(settle), NULL},
+    {"stand_up", AT(stand_up), NULL},
+    {"register_offer", AT(register_offer), NULL},
+    {"offer", AT(offer), NULL},
+    {"ask_for", AT(ask_for), NULL},
+    {"ask_on", AT(ask_on), NULL},
+    {"answer", AT(answer), NULL},
+    {"copied", AT(copied), NULL},
+    {"go_on_sending", AT(go_on_sending), NULL},
+    {"go_on_receiving", AT(go_on_receiving), NULL},
+    {"finish", AT(finish), NULL},
+    {"receive", AT(receive), NULL},
+    {"claim", AT(claim), NULL},
+    {"taken", AT(taken), NULL},
+    {"only_waited", AT(only_waited), NULL},
+    {"lane", AT(lane), NULL},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
 static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 {
     Py_VISIT(messages->trail);
-    for (size_t i = 0; i < HOOKS; i++)
-        Py_VISIT(*hooks_place(messages, hooks[i].at));
+    int visited = hooks_visit(messages, hooks, HOOKS, visit, arg);
+    if (visited != 0)
+        return visited;
     for (int peer = 0; peer < messages->size; peer++) {
         Py_VISIT(messages->ways[peer].rings);
         Py_VISIT(messages->ways[peer].pipe);
@@ -57,8 +58,7 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 static int messages_clear(Messages *messages)
 {
     Py_CLEAR(messages->trail);
-    for (size_t i = 0; i < HOOKS; i++)
-        Py_CLEAR(*hooks_place(messages, hooks[i].at));
+    hooks_clear(messages, hooks, HOOKS);
     for (int peer = 0; peer < messages->size; peer++) {
         Way *way = &messages->ways[peer];
         Py_CLEAR(way->rings);
@@ -79,27 +79,6 @@ static void messages_free(Messages *messages)
     Py_TYPE(messages)->tp_free((PyObject *)messages);
 }
 
-/* Take an attribute of a type, or None if `optional`, which leaves NULL. */
-static bool messages_take_part(PyObject *from, const char *name, PyTypeObject *type, bool optional, PyObject **place)
-{
-    PyObject *found = PyObject_GetAttrString(from, name);
-    if (found != NULL && !PyObject_TypeCheck(found, type)) {
-        if (!optional || found != Py_None)
-            PyErr_Format(PyExc_TypeError, "%s is a %s, but must be a %s", name, Py_TYPE(found)->tp_name, type->tp_name);
-        Py_CLEAR(found);
-    }
-    *place = found;
-    return !PyErr_Occurred();
-}
-
-static bool messages_take_number(PyObject *from, const char *name, unsigned long long *number)
-{
-    PyObject *found = PyObject_GetAttrString(from, name);
-    *number = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
-    Py_XDECREF(found);
-    return !PyErr_Occurred();
-}
-
 /* Take a `MessagePeer` for each rank; those without rings are left to Python. */
 static bool messages_take_ways(Messages *messages, PyObject *list)
 {
@@ -116,38 +95,24 @@ static bool messages_take_ways(Messages *messages, PyObject *list)
         Way *way = &messages->ways[messages->size++];
         PyObject *from = PyList_GET_ITEM(list, i);
         unsigned long long name, pid;
-        if (!messages_take_number(from, "name", &name) || !messages_take_number(from, "pid", &pid) ||
-            !messages_take_part(from, "rings", &RingsType, true, (PyObject **)&way->rings))
+        if (!hooks_take_number(from, "name", &name) || !hooks_take_number(from, "pid", &pid) ||
+            !hooks_take_typed(from, "rings", &RingsType, true, (PyObject **)&way->rings))
             return false;
         way->name = (long)name;
         way->pid = (pid_t)pid;
         with_rings += way->rings != NULL;
-        if (way->rings != NULL && !(messages_take_part(from, "pipe", &PipeStateType, false, (PyObject **)&way->pipe) &&
-                                    messages_take_part(from, "peer", &PeerStateType, false, (PyObject **)&way->peer) &&
-                                    messages_take_part(from, "window", &WindowStateType, false, (PyObject **)&way->window)))
+        if (way->rings != NULL && !(hooks_take_typed(from, "pipe", &PipeStateType, false, (PyObject **)&way->pipe) &&
+                                    hooks_take_typed(from, "peer", &PeerStateType, false, (PyObject **)&way->peer) &&
+                                    hooks_take_typed(from, "window", &WindowStateType, false, (PyObject **)&way->window)))
             return false;
     }
     messages->all_near = with_rings == messages->size - 1;
     return true;
 }
 
-/* Whether the hooks have what they must, of the types that are read here. */
-static bool messages_are_sound(const Messages *messages)
+/* Whether what a receive is posted as has the members that are used here. */
+static bool messages_are_requests(const Messages *messages)
 {
-    const struct {
-        void *object;
-        PyTypeObject *type;
-    } wanted[] = {
-        {messages->turn, &TurnType},         {messages->engine, &EngineStateType}, {messages->failure, &FailureStateType},
-        {messages->progress, &ProgressStateType}, {messages->arrivals, &PyDict_Type},   {messages->receives, &PyDict_Type},
-        {messages->offered, &PyDict_Type},        {messages->lock, &EngineLockType},
-        {messages->request_type, &PyType_Type},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {
-            PyErr_Format(PyExc_TypeError, "a %s is wanted", wanted[i].type->tp_name);
-            return false;
-        }
     if (PyType_IsSubtype(messages->request_type, &RequestStateType))
         return true;
     PyErr_SetString(PyExc_TypeError, "requests are made of RequestState");
@@ -167,11 +132,11 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
         return NULL;
     messages->trail = (Trail *)Py_NewRef(trail);
     messages->patience = patience_new(may_spin);
-    if (!messages_take_number(asked, "most_tag", &most_tag) || !messages_take_number(asked, "raw", &raw) ||
-        !messages_take_number(asked, "window_nbytes", &window_nbytes) || !messages_take_number(asked, "message_nbytes", &message_nbytes) ||
-        !messages_take_number(asked, "descriptor", &descriptor) || !messages_take_number(asked, "bell", &bell) ||
-        !messages_take_number(asked, "asleep", &asleep) ||
-        !hooks_take(messages, asked, hooks, HOOKS) || !messages_are_sound(messages) || !messages_take_ways(messages, peers)) {
+    if (!hooks_take_number(asked, "most_tag", &most_tag) || !hooks_take_number(asked, "raw", &raw) ||
+        !hooks_take_number(asked, "window_nbytes", &window_nbytes) || !hooks_take_number(asked, "message_nbytes", &message_nbytes) ||
+        !hooks_take_number(asked, "descriptor", &descriptor) || !hooks_take_number(asked, "bell", &bell) ||
+        !hooks_take_number(asked, "asleep", &asleep) ||
+        !hooks_take(messages, asked, hooks, HOOKS) || !messages_are_requests(messages) || !messages_take_ways(messages, peers)) {
         Py_DECREF(messages);
         return NULL;
     }

@@ -24,11 +24,8 @@ static const struct {
     {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},
     {"COMMON", COMMON},               {"IN_PLACE", IN_PLACE},            {"PLACES", PLACES},
     {"ALIGN", CACHE_LINE},            {"MEET", MEET},                     {"ONE_SHOT", ONE_SHOT},
-    {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},             {"SWAP", SWAP},
-    {"SWAP_REDUCE", SWAP_REDUCE},     {"SWAP_MOVE", SWAP_MOVE},           {"SWAP_COMBINE", SWAP_COMBINE},
-    {"SWAP_STREAM", SWAP_STREAM},
-    {"SWAP_SEGMENTS", SWAP_SEGMENTS},
-    {"RELAY", RELAY},                 {"PROGRAM", PROGRAM},
+    {"TWO_SHOT", TWO_SHOT},           {"MOVE", MOVE},                     {"COMBINE", COMBINE},
+    {"ALONG", ALONG},                 {"PROGRAM", PROGRAM},
     {"ONE_SHOT_NBYTES", ONE_SHOT_NBYTES},
 
     {"MAX_RANKS", MOST_PEERS},        {"HEADER_NBYTES", HEADER_NBYTES},   {"CONTROL_NBYTES", CONTROL_NBYTES},

@@ -147,26 +147,11 @@ bool plans_read(Doing *doing, PyObject *kind, const Board *board, const Given *g
 
 /* ------------------------------------------------------------------ at the board */
 
-/* Whether an operation can go this way at a board. */
-static bool plans_suits(Way way, int name)
-{
-    switch (way) {
-    case MEET: return name == BARRIER;
-    case ONE_SHOT:
-    case TWO_SHOT: return name == ALL_REDUCE || name == REDUCE;
-    case MOVE: return name == BROADCAST || name == ALL_GATHER || name == ALL_TO_ALL || name == GATHER || name == SCATTER;
-    case COMBINE: return name == REDUCE_SCATTER;
-    default: return false;
-    }
-}
-
 bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
 {
     Way way = doing->way;
-    if (!plans_suits(way, given->key.name))
-        return false;
-    if (way == MEET)
-        return true;
+    if (given->key.name >= NAMES || way == MEET) /* of others the way has been chosen by their name */
+        return given->key.name < NAMES;
     bool reduces = way != MOVE;
     if (reduces && (board->size < 2 || kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) == NULL))
         return false;

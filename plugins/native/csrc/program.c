@@ -138,22 +138,6 @@ static void program_move(Step *step, const Step *noted, const Works *works)
 
 /* ------------------------------------------------------------------ taking steps */
 
-/* The collectives at the board by name. */
-static const struct {
-    const char *name;
-    Py_ssize_t count;
-    Take *take;
-} program_takes[] = {
-    {"broadcast", 2, given_take_broadcast},
-    {"reduce", 3, given_take_reduce},
-    {"all_reduce", 2, given_take_all_reduce},
-    {"all_gather", 2, given_take_all_gather},
-    {"reduce_scatter", 3, given_take_reduce_scatter},
-    {"all_to_all", 2, given_take_all_to_all},
-    {"gather", 3, given_take_gather},
-    {"scatter", 3, given_take_scatter},
-};
-
 /* (kind, name, arguments) */
 static bool program_take_at_board(Step *step, const Board *board, PyObject *ops, PyObject *from)
 {
@@ -162,15 +146,12 @@ static bool program_take_at_board(Step *step, const Board *board, PyObject *ops,
     if (!PyArg_ParseTuple(from, "OsO!", &kind, &name, &PyTuple_Type, &args) || board == NULL)
         return false;
     const Members members = {.rank = board->rank, .size = board->size, .ops = ops};
-    for (size_t i = 0; i < sizeof program_takes / sizeof *program_takes; i++)
-        if (strcmp(program_takes[i].name, name) == 0 && PyTuple_GET_SIZE(args) == program_takes[i].count) {
-            bool taken = program_takes[i].take(&members, ((PyTupleObject *)args)->ob_item, &step->given) &&
-                         plans_read(&step->doing, kind, board, &step->given) && plans_has_room(&step->doing, board, &step->given);
-            step->doing.kind = NULL;
-            given_drop(&step->given); /* what it is taken from is not needed later */
-            return taken;
-        }
-    return false;
+    const Taker *taker = given_taker(name);
+    bool taken = taker != NULL && PyTuple_GET_SIZE(args) == taker->count && taker->take(&members, ((PyTupleObject *)args)->ob_item, &step->given) &&
+                 plans_read(&step->doing, kind, board, &step->given) && plans_has_room(&step->doing, board, &step->given);
+    step->doing.kind = NULL;
+    given_drop(&step->given); /* what it is taken from is not needed later */
+    return taken;
 }
 
 /* (wire, array, op), or (wire, sent, taken, op, nbytes) */

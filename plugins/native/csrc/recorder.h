@@ -61,6 +61,8 @@ struct Recorder {
 };
 
 extern PyTypeObject TrailType;
+/* What the calls of messages are called. */
+extern PyObject *text_send, *text_recv, *text_isend, *text_irecv;
 
 /* Note that a collective begins, `skipped` frames below the program's call; return when. */
 int64_t trail_begin(Trail *trail, PyObject *op, PyObject *dtype, int64_t nbytes, int skipped);

@@ -234,8 +234,7 @@ void trail_break_message(Trail *trail, uint64_t serial)
     PyObject *error = arguments_raised();
     if (!recorder_end_with(trail, serial, error))
         PyErr_Clear();
-    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_DECREF(error);
+    arguments_raise(error);
 }
 
 static PyObject *trail_py_broken(Trail *trail, PyObject *error)

@@ -2,21 +2,17 @@
 #include "relay.h"
 #include <structmember.h>
 
+static const size_t held[] = {offsetof(Relay, board), offsetof(Relay, wire), offsetof(Relay, turn), offsetof(Relay, sequence)};
+enum { HELD = sizeof held / sizeof *held };
+
 static int relay_traverse(Relay *relay, visitproc visit, void *arg)
 {
-    Py_VISIT(relay->board);
-    Py_VISIT(relay->wire);
-    Py_VISIT(relay->turn);
-    Py_VISIT(relay->sequence);
-    return 0;
+    return held_visit(relay, held, HELD, visit, arg);
 }
 
 static int relay_clear(Relay *relay)
 {
-    Py_CLEAR(relay->board);
-    Py_CLEAR(relay->wire);
-    Py_CLEAR(relay->turn);
-    Py_CLEAR(relay->sequence);
+    held_clear(relay, held, HELD);
     return 0;
 }
 

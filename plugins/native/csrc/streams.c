@@ -129,14 +129,10 @@ static bool streams_go_on(Stream *stream)
         streams_range(stream, stream->source, stream->out, parcel->sent), streams_range(stream, stream->array, stream->into, parcel->taken), rest));
 }
 
-/* Compare the calls if that is asked for, and make all trades: those that nobody disturbs without the interpreter, one
-   after the other. */
+/* Make all trades: those that nobody disturbs without the interpreter, one after the other. */
 static Ending streams_run(Stream *stream)
 {
     Wire *wire = stream->swap->wire;
-    Ending ending = stream->swap->about == NULL ? DONE : swaps_compare(stream->swap);
-    if (ending != DONE)
-        return ending;
     bool well = true;
     while (well && !stream->over && stream->plan(stream)) {
         well = wire_swap(wire, &stream->parcel, 1);
@@ -206,15 +202,6 @@ static bool streams_plan_trade(Stream *stream)
         streams_prepare(stream, COLLECTIVE_TAG, out, into, stream->reduces ? REDUCED : PLACED);
     }
     return true;
-}
-
-Ending streams_broadcast(Swap *swap, Owned array, size_t item, int root)
-{
-    size_t all = array.part.count;
-    Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_trade, .item = item,
-                     .goes = swap->rank == root ? all : 0, .comes = swap->rank == root ? 0 : all, .one_way = true};
-    stream.length = MOST_SEGMENT_NBYTES / stream.item;
-    return streams_run(&stream);
 }
 
 Ending streams_trade(Swap *swap, Owned sent, Owned taken, size_t item, Op op, Kind kind)

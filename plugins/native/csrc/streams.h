@@ -7,12 +7,10 @@
 
 /* Whether there is room for segments. */
 bool streams_fit(const Wire *wire);
-/* Compare the calls, unless the swap is about nothing, and reduce an array in place, in a kind that needs no wider one. */
+/* Reduce an array in place, in a kind that needs no wider one. Calls are not compared, here as below. */
 Ending streams_reduce(Swap *swap, Owned array, Op op, Kind kind);
 /* Send one array, and put into another what comes, or reduce it into that where there is an op that is not OPS; either may be
-   missing. Elements are `item` bytes long. Calls are not compared. */
+   missing. Elements are `item` bytes long. */
 Ending streams_trade(Swap *swap, Owned sent, Owned taken, size_t item, Op op, Kind kind);
-/* Compare the calls, and send the array of the root. */
-Ending streams_broadcast(Swap *swap, Owned array, size_t item, int root);
 
 #endif

@@ -23,30 +23,35 @@ bool swaps_set_deadline(const Swap *swap, PyObject *deadline)
     return deadline != NULL;
 }
 
-static Part swaps_to(const Route *route, int peer)
+/* What goes to a rank besides the record. */
+static Part swaps_to(const Given *given, int peer)
 {
+    const Route *route = &given->route;
+    if (given->key.name == ALL_REDUCE)
+        return given->whole;
     for (int i = 0; i < route->sends; i++)
         if (route->slots == 1 || route->send[i].slot == peer)
             return route->send[i].part;
     return (Part){0};
 }
 
-static Part swaps_from(const Route *route, int peer)
+/* And what comes from it. */
+static Part swaps_from(const Given *given, int peer)
 {
+    const Route *route = &given->route;
+    if (given->key.name == ALL_REDUCE)
+        return given->whole;
     for (int i = 0; i < route->takes; i++)
         if (route->take[i].peer == peer)
             return route->take[i].part;
     return (Part){0};
 }
 
-bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t nbytes)
+bool swaps_fit(const Wire *wire, const Given *given, int rank, int size)
 {
     for (int peer = 0; peer < size; peer++) {
-        if (peer == rank)
-            continue;
-        size_t to = swaps_to(route, peer).count * route->item, from = swaps_from(route, peer).count * route->item;
-        size_t most = to > from ? to : from;
-        if (!wire_has_room(wire, peer, WIRE_RECORD_NBYTES + (most > nbytes ? most : nbytes)))
+        size_t to = swaps_to(given, peer).count, from = swaps_from(given, peer).count;
+        if (peer != rank && !wire_has_room(wire, peer, WIRE_RECORD_NBYTES + (to > from ? to : from) * given->route.item))
             return false;
     }
     return true;
@@ -199,58 +204,41 @@ static void swaps_overlap(Swap *swap)
     swap->parcels[0].user = swap;
 }
 
-Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind)
+/* Put what has come to its places, and what this rank has for itself. */
+static void swaps_put(const Swap *swap, const Given *given)
 {
-    size_t nbytes = count * kernels_kind_nbytes(kind);
-    for (int k = 1; k < swap->size; k++)
-        swaps_address(swap, k, array, nbytes, nbytes);
-    swap->out = array;
-    swap->own = array;
-    swap->op = op;
-    swap->kind = kind;
-    swaps_overlap(swap);
-    Ending ending = swaps_exchange(swap);
-    if (ending == DONE)
-        swaps_merge(swap, count);
-    return ending;
+    const Route *route = &given->route;
+    for (int i = 0; i < route->takes; i++) {
+        Part part = route->take[i].part;
+        const unsigned char *data = swaps_data(swap, route->take[i].peer);
+        if (part.count > 0 && data != part.bytes)
+            memcpy(part.bytes, data, part.count * route->item);
+    }
+    if (given->keep_to.count > 0 && given->keep_to.bytes != given->keep_from.bytes)
+        memcpy(given->keep_to.bytes, given->keep_from.bytes, given->keep_to.count * route->item);
 }
 
-static Ending swaps_route(Swap *swap, const Route *route)
+Ending swaps_along(Swap *swap, const Given *given)
 {
+    const Route *route = &given->route;
+    bool in_place = given->key.name == ALL_REDUCE, reduces = given_reduces(given);
     for (int k = 1; k < swap->size; k++) {
         int peer = (swap->rank + k) % swap->size;
-        Part to = swaps_to(route, peer), from = swaps_from(route, peer);
+        Part to = swaps_to(given, peer), from = swaps_from(given, peer);
         swaps_address(swap, k, to.bytes, to.count * route->item, from.count * route->item);
     }
-    swaps_overlap(swap);
-    return swaps_exchange(swap);
-}
-
-Ending swaps_move(Swap *swap, const Route *route, Part to, Part from)
-{
-    if (route->takes == 1 && route->take[0].part.count > 0)
+    if (reduces) {
+        swap->out = in_place ? given->whole.bytes : given->out;
+        swap->own = in_place ? given->whole.bytes : given->keep_from.bytes;
+        swap->op = given->op;
+        swap->kind = given->kind;
+    } else if (route->takes == 1 && route->take[0].part.count > 0)
         swap->straight = route->take[0].part.bytes;
-    Ending ending = swaps_route(swap, route);
-    if (ending != DONE)
-        return ending;
-    for (int i = 0; i < route->takes; i++) {
-        const unsigned char *data = swaps_data(swap, route->take[i].peer);
-        if (route->take[i].part.count > 0 && data != (unsigned char *)route->take[i].part.bytes)
-            memcpy(route->take[i].part.bytes, data, route->take[i].part.count * route->item);
-    }
-    if (to.count > 0 && to.bytes != from.bytes)
-        memcpy(to.bytes, from.bytes, to.count * route->item);
-    return DONE;
-}
-
-Ending swaps_combine(Swap *swap, const Route *route, const void *own, void *out, Op op, Kind kind)
-{
-    Ending ending = swaps_route(swap, route);
-    swap->own = own;
-    swap->out = out;
-    swap->op = op;
-    swap->kind = kind;
-    if (ending == DONE)
-        swaps_merge(swap, route->takes == 0 ? 0 : route->take[0].part.count);
+    swaps_overlap(swap);
+    Ending ending = swaps_exchange(swap);
+    if (ending == DONE && reduces)
+        swaps_merge(swap, in_place ? given->whole.count : route->takes == 0 ? 0 : route->take[0].part.count);
+    else if (ending == DONE)
+        swaps_put(swap, given);
     return ending;
 }

@@ -3,7 +3,7 @@
 #ifndef RANKWISE_SWAPS_H
 #define RANKWISE_SWAPS_H
 
-#include "collectives.h"
+#include "given.h"
 #include "wire.h"
 
 /* The tag of what compares calls. */
@@ -22,10 +22,9 @@ typedef struct {
     const uint64_t *about; /* this rank's record */
     PyObject **deadline;   /* a deadline, a time-out, or None for the group's, of which Python makes a deadline */
     Parcel parcels[MOST_PARCELS];
-    /* Of a long one of two ranks, while it comes: where the only part goes straight, or how it is reduced. */
-    unsigned char *straight;
-    unsigned char *out;
-    const unsigned char *own;
+    unsigned char *straight; /* where the only part of a long one of two ranks goes while it comes */
+    unsigned char *out;      /* where what is reduced goes; NULL where nothing is, */
+    const unsigned char *own; /* ... and this rank's own */
     size_t merged; /* how many elements are reduced */
     Op op;
     Kind kind;
@@ -37,16 +36,14 @@ Owned swaps_whole(PyArrayObject *array);
 PyObject *swaps_range(Owned array, size_t begin, size_t end);
 /* Keep the deadline that Python has found; false for NULL. */
 bool swaps_set_deadline(const Swap *swap, PyObject *deadline);
-/* Whether what goes to and comes from each rank fits, and so many bytes from and to all. */
-bool swaps_fit(const Wire *wire, const Route *route, int rank, int size, size_t nbytes);
+/* Whether what goes to and comes from each rank fits. */
+bool swaps_fit(const Wire *wire, const Given *given, int rank, int size);
 /* Say what goes to the `k`th next rank, and how much comes from it, besides the records. */
 void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected);
 /* Exchange it; `misfit` tells whether something of another length has come. False with an exception set. */
 bool swaps_trade(Swap *swap, bool *misfit);
 Ending swaps_compare(Swap *swap);
-Ending swaps_reduce(Swap *swap, void *array, size_t count, Op op, Kind kind);
-Ending swaps_move(Swap *swap, const Route *route, Part to, Part from);
-/* Reduce what each rank has for this one, in the order of ranks. */
-Ending swaps_combine(Swap *swap, const Route *route, const void *own, void *out, Op op, Kind kind);
+/* Exchange what goes along with a call, and put it to its places, or reduce it in the order of ranks. */
+Ending swaps_along(Swap *swap, const Given *given);
 
 #endif

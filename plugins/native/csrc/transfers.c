@@ -5,7 +5,7 @@
 /* Whether Python's reduction of a dtype by an op is one of C's, in place. */
 static bool transfers_can_reduce(Op op, int kind)
 {
-    return kind >= 0 && op != OPS && op != AVG && kernels_accumulation_kind(op, (Kind)kind) == (Kind)kind && kernels_merge_of(op, (Kind)kind) != NULL;
+    return kind >= 0 && op != OPS && kernels_accumulation_kind(op, (Kind)kind) == (Kind)kind && kernels_merge_of(op, (Kind)kind) != NULL;
 }
 
 bool transfers_take_reduction(Transfer *transfer, Wire *wire, PyObject *given, const char *op)
@@ -56,7 +56,7 @@ static bool transfers_has_one_total(Transfer *transfer)
     transfer->kind = kind < 0 ? (Kind)0 : (Kind)kind;
     if (total != NULL)
         transfer->dtype = (PyObject *)PyArray_DESCR(total);
-    return transfers_can_reduce(transfer->op, kind);
+    return transfer->op != AVG && transfers_can_reduce(transfer->op, kind);
 }
 
 /* The exchange of more than two ranks. */

@@ -115,22 +115,10 @@ static bool wire_is_left_something(const Wire *wire)
     return PyObject_Size(wire->deferred) != 0;
 }
 
-/* Call what takes nothing, although an exception may be set, which stays. */
-static bool wire_do(PyObject *deed)
-{
-    PyObject *error = PyErr_Occurred() ? arguments_raised() : NULL, *done = PyObject_CallNoArgs(deed);
-    bool well = error == NULL && done != NULL;
-    if (error != NULL)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
-    Py_XDECREF(done);
-    return well;
-}
-
 /* Do what others have left to the holder of the lock, which is free again. */
 static bool wire_settle(const Wire *wire)
 {
-    return !wire_is_left_something(wire) || wire_do(wire->settle);
+    return !wire_is_left_something(wire) || arguments_do(wire->settle);
 }
 
 /* Give the lock back; an exception stays. */
@@ -489,7 +477,7 @@ static bool wire_wait(Wire *wire, Parcel *parcels, int count, int64_t until, boo
     else if (sleeps)
         wire_watch(wire, parcels, count, until);
     bool well = PyErr_CheckSignals() == 0; /* else a handler would run within what lets the progress lock go */
-    well = wire_do(wire->stand_up) && well && wire_settle(wire);
+    well = arguments_do(wire->stand_up) && well && wire_settle(wire);
     *held = well && wire_enter(wire);
     return well && !PyErr_Occurred();
 }
@@ -596,10 +584,7 @@ static bool wire_carry(Wire *wire, Parcel *parcels, int count, bool *held)
     well = well && wire_move_all(wire, parcels, count, held);
     PyObject *error = well ? NULL : arguments_raised();
     bool left = !*held || (wire_leave_rest(wire, parcels, count) && wire_take_in(wire, parcels, count));
-    if (error != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_DECREF(error);
-    }
+    arguments_raise(error);
     return well && left;
 }
 
@@ -607,7 +592,7 @@ bool wire_pay(const Wire *wire)
 {
     for (int peer = 0; peer < wire->size; peer++)
         if (wire->links[peer].peer != NULL && wire->links[peer].peer->owed_nbytes > 0)
-            return wire_do(wire->pay);
+            return arguments_do(wire->pay);
     return true;
 }
 

@@ -8,8 +8,6 @@
 /* Longer messages are left to Python, which offers those that the window has no room for. */
 enum { LONGEST_NOTE_NBYTES = 1 << 20 };
 
-static PyObject *text_wire_send, *text_wire_recv, *text_wire_isend, *text_wire_irecv;
-
 /* ------------------------------------------------------------------ messages */
 
 typedef struct {
@@ -43,15 +41,6 @@ static bool wire_take_arguments(const Wire *wire, Note *note, PyObject *const *a
     return note->mark != 0 && !PyErr_Occurred();
 }
 
-/* Say that nothing was done; but an interrupt is an interrupt. */
-static PyObject *wire_declined(PyObject *nothing)
-{
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
-        return NULL;
-    PyErr_Clear();
-    return Py_NewRef(nothing);
-}
-
 static uint64_t wire_begin_noting(Wire *wire, const Note *note, PyObject *op, int64_t began_ns)
 {
     return trail_begin_message(wire->trail, op, (PyObject *)PyArray_DESCR(note->array), (int64_t)note->nbytes,
@@ -66,21 +55,36 @@ static bool wire_finish_message(const Wire *wire, const Note *note, PyObject *re
     return done != NULL;
 }
 
-static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t count)
+/* Send what was given, and note it. Return what has yet to be waited for, None for nothing; or NULL where nothing is done, or
+   with an exception set. */
+static PyObject *wire_post_note(Wire *wire, const Note *note, PyObject *op, uint64_t *serial)
 {
-    Note note;
-    if (!wire_take_arguments(wire, &note, args, count, false) || wire->turn->closed)
-        return wire_declined(Py_False);
-    Parcel parcel = {.peer = note.peer, .out = wire_message_head(note.tag, note.nbytes, note.mark),
-                     .data = PyArray_DATA(note.array), .nbytes = note.nbytes};
+    Parcel parcel = {.peer = note->peer, .out = wire_message_head(note->tag, note->nbytes, note->mark), .data = PyArray_DATA(note->array), .nbytes = note->nbytes};
     int64_t began_ns = native_monotonic_ns(); /* no message is received before it was sent */
     bool well = wire_swap(wire, &parcel, 1);
     if (well && !parcel.sent)
-        return Py_NewRef(Py_False);
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_send, began_ns); /* what does not wait need not be noted before */
-    if (well && parcel.rest != NULL)
-        well = wire_finish_message(wire, &note, parcel.rest);
+        return NULL;
+    *serial = wire_begin_noting(wire, note, op, began_ns); /* what does not wait need not be noted before */
+    PyObject *rest = Py_NewRef(parcel.rest == NULL ? Py_None : parcel.rest);
     wire_drop(&parcel, 1);
+    if (well)
+        return rest;
+    Py_DECREF(rest);
+    trail_break_message(wire->trail, *serial);
+    return NULL;
+}
+
+static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t count)
+{
+    Note note;
+    uint64_t serial;
+    if (!wire_take_arguments(wire, &note, args, count, false) || wire->turn->closed)
+        return arguments_declined(Py_False);
+    PyObject *rest = wire_post_note(wire, &note, text_send, &serial);
+    if (rest == NULL)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    bool well = rest == Py_None || wire_finish_message(wire, &note, rest);
+    Py_DECREF(rest);
     if (!well) {
         trail_break_message(wire->trail, serial);
         return NULL;
@@ -89,35 +93,20 @@ static PyObject *wire_py_send(Wire *wire, PyObject *const *args, Py_ssize_t coun
     return Py_NewRef(Py_True);
 }
 
-/* What an asynchronous message returns that has ended, or of which the rest is all there is to wait for. */
-static PyObject *wire_told(const Wire *wire, uint64_t serial, PyObject *end)
-{
-    return Py_BuildValue("(NN)", trail_ticket(wire->trail, serial), end);
-}
-
-/* Begin to send, which is the end of it for what is brief; else nothing is done. */
+/* Begin to send, which is the end of it for what is brief; else nothing is done. Of a message that has ended, or of which the
+   rest is all there is to wait for, that is told. */
 static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t count)
 {
     Note note;
+    uint64_t serial;
     if (!wire_take_arguments(wire, &note, args, count, false) || wire->turn->closed || note.nbytes > LONG_NBYTES)
-        return wire_declined(Py_None);
-    Parcel parcel = {.peer = note.peer, .out = wire_message_head(note.tag, note.nbytes, note.mark),
-                     .data = PyArray_DATA(note.array), .nbytes = note.nbytes};
-    int64_t began_ns = native_monotonic_ns(); /* no message is received before it was sent */
-    bool well = wire_swap(wire, &parcel, 1);
-    if (well && !parcel.sent)
-        return Py_NewRef(Py_None);
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_isend, began_ns);
-    PyObject *rest = parcel.rest == NULL ? Py_NewRef(Py_None) : Py_NewRef(parcel.rest);
-    wire_drop(&parcel, 1);
-    if (!well)
-        trail_break_message(wire->trail, serial);
-    else if (rest == Py_None)
+        return arguments_declined(Py_None);
+    PyObject *rest = wire_post_note(wire, &note, text_isend, &serial);
+    if (rest == NULL)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    if (rest == Py_None)
         trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
-    if (well)
-        return wire_told(wire, serial, rest);
-    Py_DECREF(rest);
-    return NULL;
+    return Py_BuildValue("(NN)", trail_ticket(wire->trail, serial), rest);
 }
 
 /* Take a message that Python has taken in before; tell by `taken` whether there was one, which may be shorter. */
@@ -161,12 +150,12 @@ static PyObject *wire_py_irecv(Wire *wire, PyObject *const *args, Py_ssize_t cou
     Note note;
     bool taken;
     if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed)
-        return wire_declined(Py_None);
+        return arguments_declined(Py_None);
     if (!wire_claim(wire, &note, &taken) || (!taken && !wire_take_now(wire, &note, &taken)))
         return NULL;
     if (!taken)
         return Py_NewRef(Py_None);
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_irecv, 0);
+    uint64_t serial = wire_begin_noting(wire, &note, text_irecv, 0);
     trail_end_message(wire->trail, serial, wire->links[note.peer].name, 0);
     return Py_BuildValue("(NlK)", trail_ticket(wire->trail, serial), wire->links[note.peer].name, (unsigned long long)note.came_nbytes);
 }
@@ -175,14 +164,14 @@ static PyObject *wire_py_recv(Wire *wire, PyObject *const *args, Py_ssize_t coun
 {
     Note note;
     if (!wire_take_arguments(wire, &note, args, count, true) || wire->turn->closed)
-        return wire_declined(Py_None);
+        return arguments_declined(Py_None);
     /* Memory of its own where what comes first may be another message: a long one's header is read alone. */
     unsigned char *straight = note.nbytes > LONG_NBYTES ? PyArray_DATA(note.array) : NULL, *own = straight != NULL ? NULL : PyMem_Malloc(note.nbytes);
     if (straight == NULL && own == NULL)
         return PyErr_NoMemory();
     Parcel parcel = {.peer = note.peer, .in = wire_message_head(note.tag, note.nbytes, note.mark)};
     parcel.room = parcel.place = own == NULL ? straight : own;
-    uint64_t serial = wire_begin_noting(wire, &note, text_wire_recv, 0);
+    uint64_t serial = wire_begin_noting(wire, &note, text_recv, 0);
     int64_t waited_ns = wire->waited_ns;
     bool well = wire_swap(wire, &parcel, 1);
     if (well && parcel.taken && own != NULL)
@@ -254,21 +243,38 @@ static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
 
 /* What is taken of `WireHooks`. */
 static const Hook hooks[] = {
-    {"turn", AT(turn)},         {"engine", AT(engine)},     {"failure_state", AT(failure)}, {"progress_lock", AT(progress)},
-    {"deferred", AT(deferred)}, {"arrivals", AT(arrivals)}, {"receives", AT(receives)},     {"lines", AT(lines)},
-    {"lock", AT(lock)},         {"settle", AT(settle)},     {"stand_up", AT(stand_up)},
-    {"refresh", AT(refresh)},   {"pay", AT(pay)},
-    {"keep", AT(keep)},         {"feed", AT(feed)},             {"taken", AT(taken)},
-    {"finish", AT(finish)},     {"mark", AT(mark)},         {"receive", AT(receive)},       {"claim", AT(claim)},       {"finish_message", AT(finish_message)},
-    {"stream", AT(stream)},     {"exchange", AT(exchange)},
+    {"turn", AT(turn), &TurnType},
+    {"engine", AT(engine), &EngineStateType},
+    {"failure_state", AT(failure), &FailureStateType},
+    {"progress_lock", AT(progress), &ProgressStateType},
+    {"deferred", AT(deferred), NULL},
+    {"arrivals", AT(arrivals), &PyDict_Type},
+    {"receives", AT(receives), &PyDict_Type},
+    {"lines", AT(lines), &PyDict_Type},
+    {"lock", AT(lock), &EngineLockType},
+    {"settle", AT(settle), NULL},
+    {"stand_up", AT(stand_up), NULL},
+    {"refresh", AT(refresh), NULL},
+    {"pay", AT(pay), NULL},
+    {"keep", AT(keep), NULL},
+    {"feed", AT(feed), NULL},
+    {"taken", AT(taken), NULL},
+    {"finish", AT(finish), NULL},
+    {"mark", AT(mark), NULL},
+    {"receive", AT(receive), NULL},
+    {"claim", AT(claim), NULL},
+    {"finish_message", AT(finish_message), NULL},
+    {"stream", AT(stream), NULL},
+    {"exchange", AT(exchange), NULL},
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
 static int wire_traverse(Wire *wire, visitproc visit, void *arg)
 {
     Py_VISIT(wire->trail);
-    for (size_t i = 0; i < HOOKS; i++)
-        Py_VISIT(*hooks_place(wire, hooks[i].at));
+    int visited = hooks_visit(wire, hooks, HOOKS, visit, arg);
+    if (visited != 0)
+        return visited;
     for (int peer = 0; peer < wire->size && wire->links != NULL; peer++) {
         Py_VISIT(wire->links[peer].peer);
         Py_VISIT(wire->links[peer].window);
@@ -281,8 +287,7 @@ static int wire_traverse(Wire *wire, visitproc visit, void *arg)
 static int wire_clear(Wire *wire)
 {
     Py_CLEAR(wire->trail);
-    for (size_t i = 0; i < HOOKS; i++)
-        Py_CLEAR(*hooks_place(wire, hooks[i].at));
+    hooks_clear(wire, hooks, HOOKS);
     for (int peer = 0; peer < wire->size && wire->links != NULL; peer++) {
         Py_CLEAR(wire->links[peer].peer);
         Py_CLEAR(wire->links[peer].window);
@@ -299,30 +304,12 @@ static void wire_free(Wire *wire)
     Py_TYPE(wire)->tp_free((PyObject *)wire);
 }
 
-static bool wire_take_typed(PyObject *from, const char *name, PyTypeObject *type, PyObject **place)
-{
-    *place = PyObject_GetAttrString(from, name);
-    if (*place != NULL && !PyObject_TypeCheck(*place, type)) {
-        PyErr_Format(PyExc_TypeError, "%s is a %s, but must be a %s", name, Py_TYPE(*place)->tp_name, type->tp_name);
-        Py_CLEAR(*place);
-    }
-    return *place != NULL;
-}
-
-static bool wire_take_number(PyObject *from, const char *name, unsigned long long *number)
-{
-    PyObject *found = PyObject_GetAttrString(from, name);
-    *number = found == NULL ? 0 : PyLong_AsUnsignedLongLong(found);
-    Py_XDECREF(found);
-    return !PyErr_Occurred();
-}
-
 static bool wire_take_link(Link *link, PyObject *from)
 {
     unsigned long long name, rank = 0;
     PyObject *room = NULL;
-    bool taken = wire_take_number(from, "name", &name) && wire_take_number(from, "rank", &rank) && wire_take_typed(from, "peer", &PeerStateType, (PyObject **)&link->peer) &&
-                 wire_take_typed(from, "window", &WindowStateType, (PyObject **)&link->window) &&
+    bool taken = hooks_take_number(from, "name", &name) && hooks_take_number(from, "rank", &rank) && hooks_take_typed(from, "peer", &PeerStateType, false, (PyObject **)&link->peer) &&
+                 hooks_take_typed(from, "window", &WindowStateType, false, (PyObject **)&link->window) &&
                  (room = PyObject_GetAttrString(from, "room")) != NULL && PyObject_GetBuffer(room, &link->room, PyBUF_WRITABLE) == 0;
     link->name = (long)name;
     link->rank = (int)rank;
@@ -352,24 +339,6 @@ static bool wire_take_links(Wire *wire, PyObject *list)
     return true;
 }
 
-static bool wire_is_sound(const Wire *wire)
-{
-    const struct {
-        void *object;
-        PyTypeObject *type;
-    } wanted[] = {
-        {wire->turn, &TurnType},         {wire->engine, &EngineStateType}, {wire->failure, &FailureStateType},
-        {wire->progress, &ProgressStateType}, {wire->arrivals, &PyDict_Type},   {wire->receives, &PyDict_Type},
-        {wire->lines, &PyDict_Type},         {wire->lock, &EngineLockType},
-    };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!PyObject_TypeCheck((PyObject *)wanted[i].object, wanted[i].type)) {
-            PyErr_Format(PyExc_TypeError, "a %s is wanted", wanted[i].type->tp_name);
-            return false;
-        }
-    return true;
-}
-
 /* What tells that there is anything to do for the engine; -1 with an exception set, or where nothing does. */
 static int wire_descriptor(PyObject *hooks)
 {
@@ -396,9 +365,9 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     wire->yields = spin_ns == 0;
     wire->spin_ns = wire->most_ns = wire->yields ? WIRE_YIELDS_NS : spin_ns;
     wire->least_ns = wire->most_ns / WIRE_LEAST_PART;
-    if (PyErr_Occurred() || !wire_take_number(asked, "most_tag", &most_tag) || !wire_take_number(asked, "window_nbytes", &window_nbytes) ||
-        !wire_take_number(asked, "message_nbytes", &message_nbytes) || !wire_take_number(asked, "main_thread", &main_thread) || !hooks_take(wire, asked, hooks, HOOKS) ||
-        !wire_is_sound(wire) || !wire_take_links(wire, links)) {
+    if (PyErr_Occurred() || !hooks_take_number(asked, "most_tag", &most_tag) || !hooks_take_number(asked, "window_nbytes", &window_nbytes) ||
+        !hooks_take_number(asked, "message_nbytes", &message_nbytes) || !hooks_take_number(asked, "main_thread", &main_thread) || !hooks_take(wire, asked, hooks, HOOKS) ||
+        !wire_take_links(wire, links)) {
         Py_DECREF(wire);
         return NULL;
     }
@@ -436,8 +405,5 @@ PyTypeObject WireType = {
 
 int wire_add_types(PyObject *module)
 {
-    if ((text_wire_send = PyUnicode_InternFromString("send")) == NULL || (text_wire_recv = PyUnicode_InternFromString("recv")) == NULL ||
-        (text_wire_isend = PyUnicode_InternFromString("isend")) == NULL || (text_wire_irecv = PyUnicode_InternFromString("irecv")) == NULL)
-        return -1;
     return PyModule_AddType(module, &WireType);
 }

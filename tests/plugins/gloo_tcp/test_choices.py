@@ -17,12 +17,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype
+from rankwise.backends import Call, Deadline, ReduceOp, accumulation_dtype, fitting_algorithm
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice
 from rankwise_gloo_tcp.collectives import several_hosts
+from rankwise_gloo_tcp.collectives.along import Along
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
-from rankwise_gloo_tcp.collectives.plans import Plan
 from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, Relayed
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.subset import Spread
@@ -143,7 +143,7 @@ def no_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.empty(array.size, accumulation_dtype(op.name, array.dtype))
 
     monkeypatch.setattr(ReduceOp, "accumulator", accumulator)
-    for name in ("combine", "finish", "average"):
+    for name in ("combine", "merge", "finish", "average"):
         monkeypatch.setattr(ReduceOp, name, lambda *_: None)
 
 
@@ -211,9 +211,10 @@ def call(strategy: Any, op: str, sizes: list[int], count: int, kind: tuple[Any, 
 
 
 def note(strategies: list[Any], calls: list[Call]) -> None:
-    """Note what the ranks of several hosts are about to run: where each decides for itself only what all send along."""
+    """Note what ranks are about to run: on several hosts, where each decides for itself, only what all send along."""
     ways = [strategy.prepare(made) for strategy, made in zip(strategies, calls, strict=True)]
-    if calls[0].op in EACH_ITS_OWN and (None in ways or len({way.given_nbytes for way in ways}) > 1):
+    among_hosts = isinstance(strategies[0], several_hosts.SeveralHosts)
+    if among_hosts and calls[0].op in EACH_ITS_OWN and (None in ways or len({way.given_nbytes for way in ways}) > 1):
         ways = [None] * len(ways)
     for strategy, made, way in zip(strategies, calls, ways, strict=True):
         strategy.comm.note(made, way or strategy.algorithm(made))
@@ -223,15 +224,24 @@ def _to_all(parts: list[Any], own: Any) -> list[Any]:
     return [part[: min(part.size, own.size)] for part in parts]
 
 
-def run(all_notes: list[Notes], strategies: list[Any], sizes: list[int]) -> None:
+def hand_over(kinds: list[Along], calls: list[Call]) -> None:
+    """Carry out what goes along with the opening: what each rank sends to another is as long as that one expects."""
+    size = len(kinds)
+    given = [kind.bind(made) for kind, made in zip(kinds, calls, strict=True)]
+    arrays = [kind.offer(each) for kind, each in zip(kinds, given, strict=True)]
+    for rank, kind in enumerate(kinds):
+        for peer in set(range(size)) - {rank}:
+            going = kind.sent.get(peer)
+            nbytes = 0 if going is None else arrays[rank][going[0]].nbytes
+            assert nbytes == (0 if going is None else going[1]) == kinds[peer].expected.get(rank, 0)
+            assert nbytes <= inline_nbytes(size)
+        kind.take(given[rank], arrays[rank], DEADLINE)
+
+
+def run(all_notes: list[Notes], calls: list[Call], sizes: list[int]) -> None:
     """Run what the ranks were about to run; what goes with the opening is handed over here."""
-    size = len(all_notes)
-    if isinstance(all_notes[0].body, Plan):
-        offers = [notes.body.offer(strategy) for notes, strategy in zip(all_notes, strategies, strict=True)]
-        assert max(len(view) for offer in offers for view in offer) <= inline_nbytes(size)
-        for rank, (notes, strategy) in enumerate(zip(all_notes, strategies, strict=True)):
-            contents = [memoryview(bytes(len(offers[peer][rank]))) for peer in range(size)]
-            notes.body.take(strategy, contents, DEADLINE)
+    if isinstance(all_notes[0].body, Along):
+        hand_over([notes.body for notes in all_notes], calls)
         return
     for notes in all_notes:
         if isinstance(notes.body, Relayed):
@@ -268,11 +278,23 @@ def test_ranks_of_one_host_each_choose_alike(op: str, dtype: np.dtype[Any], redu
                 comms: list[Any] = [Comm(rank, size, notes) for rank, notes in enumerate(all_notes)]
                 strategies = [BetweenHosts(comm) for comm in comms]
                 sizes = shares(count, size, alike=False)
-                for comm, strategy in zip(comms, strategies, strict=True):
-                    made = call(strategy, op, sizes, count, (dtype, reduction), root)
-                    comm.note(made, strategy.algorithm(made))
-                run(all_notes, strategies, sizes)
+                calls = [call(strategy, op, sizes, count, (dtype, reduction), root) for strategy in strategies]
+                note(strategies, calls)
+                run(all_notes, calls, sizes)
                 compare(all_notes)
+
+
+@pytest.mark.parametrize("size", [2, 9])
+@pytest.mark.parametrize(
+    ("op", "forced"), [("reduce", "hosts"), ("broadcast", "segments"), ("reduce_scatter", "along")]
+)
+def test_a_forced_algorithm_that_is_impossible_gives_way_to_the_table(op: str, forced: str, size: int) -> None:
+    comm: Any = Comm(0, size, Notes())
+    comm.selection = Selection({op: forced})
+    nbytes = 1 << 30
+    of_the_table = fitting_algorithm(op, nbytes, size, NETWORK).name
+    possible = (op, size) == ("broadcast", 2)
+    assert BetweenHosts(comm).choose(op, nbytes) == (forced if possible else of_the_table)
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["", "parts alike"])
@@ -291,8 +313,9 @@ def test_ranks_of_several_hosts_choose_alike(
             OnHost(host_of[rank].index(rank), len(host_of[rank]), notes) for rank, notes in enumerate(all_notes)
         ]
         strategies = [several_hosts.SeveralHosts(comm, hosts, local[comm.rank]) for comm in comms]
-        note(strategies, [call(strategy, op, sizes, count, (dtype, reduction), root) for strategy in strategies])
-        run(all_notes, strategies, sizes)
+        calls = [call(strategy, op, sizes, count, (dtype, reduction), root) for strategy in strategies]
+        note(strategies, calls)
+        run(all_notes, calls, sizes)
         compare(all_notes)
         for host in hosts:
             assert all(all_notes[rank].local == all_notes[host[0]].local for rank in host)

@@ -575,4 +575,4 @@ def test_last_words_are_read_although_sending_fails() -> None:
 def test_encrypted_calls_are_compiled(native: str) -> None:
     env = {**TCP, "RANKWISE_NATIVE": native, "RANKWISE_GLOO_INTEGRITY": ENCRYPTED}
     for names in run_ranks(programs.modules_of_warm_calls, 4, env=env, timeout=TIMEOUT_S):
-        assert ("small" in names) is (native == "off")
+        assert ("along" in names) is (native == "off")

@@ -12,25 +12,16 @@ from rankwise_gloo_tcp.board.reducing import ONE_SHOT_NBYTES
 from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES
 from rankwise_gloo_tcp.transport import rings
 
-__all__ = ["SHARED", "WAYS", "WIRE_WAYS", "compare", "make_board"]
+__all__ = ["SHARED", "WAYS", "compare", "make_board"]
 
-#: How C calls the ways of a call at the board.
-WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5}
-#: And those over the wire, the last two by both.
-WIRE_WAYS = {
-    name: number
-    for number, name in enumerate(
-        ("SWAP", "SWAP_REDUCE", "SWAP_MOVE", "SWAP_COMBINE", "SWAP_STREAM", "SWAP_SEGMENTS", "RELAY", "PROGRAM"),
-        start=6,
-    )
-}
+#: How C calls the ways of a call: those at the board, and the two of calls between hosts and of those in steps.
+WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5, "ALONG": 6, "PROGRAM": 7}
 #: What the compiled parts and Python both know of memory that ranks share, and of frames.
 SHARED = {
     **board.SHARED,
     **rings.SHARED,
     "ONE_SHOT_NBYTES": ONE_SHOT_NBYTES,
     **WAYS,
-    **WIRE_WAYS,
     "FINGERPRINT_TAG": FINGERPRINT_TAG,
     "HEAD_TAG_NBYTES": TAG_NBYTES,
 }

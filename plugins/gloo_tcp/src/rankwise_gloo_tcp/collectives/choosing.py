@@ -78,7 +78,7 @@ def _between_hosts(comm: GlooCommunicator) -> Strategy:
         from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 
         return BetweenHosts(comm)
-    from rankwise_gloo_tcp.collectives.compiled_wire import CompiledBetweenHosts
+    from rankwise_gloo_tcp.collectives.compiled_hosts import CompiledBetweenHosts
 
     return CompiledBetweenHosts(comm)
 
@@ -92,6 +92,6 @@ def _several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCo
 def _compiled_several_hosts(comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> Strategy | None:
     if native.module() is None or not comm.engine.plain:
         return None
-    from rankwise_gloo_tcp.collectives.compiled_relay import CompiledSeveralHosts, is_possible
+    from rankwise_gloo_tcp.collectives.compiled_hosts import CompiledSeveralHosts, is_possible
 
     return CompiledSeveralHosts(comm, hosts, local) if is_possible(hosts, local) else None

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from rankwise import backends
 from rankwise.backends import (
@@ -31,7 +31,7 @@ from rankwise.errors import DistError, ProtocolError
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import MessageCall
-from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
+from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.collectives.copying import cut
@@ -114,6 +114,11 @@ class CompiledHost(OneHost):
     def calls(self) -> Calls:
         """The calls in C; many groups have none."""
         return self._first_call()[0]
+
+    @property
+    def carrier(self) -> Board:
+        """What knows how long this rank has waited."""
+        return self.board
 
     def _first_call(self) -> tuple[Calls, CallHooks]:
         if self._made is None:
@@ -220,28 +225,35 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     return Call(op, **fields)
 
 
+class _Strategy(Protocol):
+    """A strategy that is compiled."""
+
+    @property
+    def calls(self) -> Calls:
+        """The group's calls in C."""
+
+    @property
+    def carrier(self) -> Any:
+        """What knows how long this rank has waited."""
+
+
 class CompiledKind:
-    """One kind of call that C may know.
+    """One kind of call that C may know; if it does not take one, that is done in Python.
+
+    Args:
+        comm: The group.
+        fingerprint: What all ranks compare, in words.
 
     Attributes:
         about: What all ranks compare: at a board the digest alone, else the whole record.
-        fingerprint: The same in words.
     """
 
     about: Any
-    fingerprint: Fingerprint
     #: Its steps, where these are noted.
     program: Program | None = None
 
-
-class CompiledAtBoard(CompiledKind):
-    """One kind of call at the board, which C does; if it does not take one, that is done in Python."""
-
-    __slots__ = ("_comm", "_in_python", "about", "fingerprint")
-
     def __init__(self, comm: GlooCommunicator, fingerprint: Fingerprint) -> None:
-        self._comm, self.fingerprint, self.about = comm, fingerprint, fingerprint.digest()
-        self._in_python: AtBoard | None = None
+        self.comm, self.fingerprint = comm, fingerprint
 
     def bind(self, call: Call) -> Any:
         """Return what C is given of the call."""
@@ -249,42 +261,44 @@ class CompiledAtBoard(CompiledKind):
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
-        comm, (name, args) = self._comm, given
-        strategy = comm.strategy
+        comm, (name, args) = self.comm, given
+        strategy: _Strategy = comm.strategy  # type: ignore[assignment]  # as it has made this
+        carrier = strategy.carrier
+        waited_ns = carrier.waited_ns
+        if not strategy.calls.run(name, args, sequence, deadline):
+            self.run_in_python(call_of(given, comm), sequence, deadline)
+        elif carrier.waited_ns != waited_ns:
+            comm.on_wait(carrier.waited_ns - waited_ns)
+
+    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Do the same where C does not take the call: compare the calls, and take its steps one by one."""
+        self.comm.compare_and_run(call, self.comm.algorithm(call), sequence, deadline)
+
+
+class CompiledAtBoard(CompiledKind):
+    """One kind of call at the board."""
+
+    def __init__(self, comm: GlooCommunicator, fingerprint: Fingerprint) -> None:
+        super().__init__(comm, fingerprint)
+        self.about = fingerprint.digest()
+        self._in_python: AtBoard | None = None
+
+    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Carry a call out at the same board."""
+        strategy = self.comm.strategy
         assert isinstance(strategy, CompiledHost)  # as a call has its turn, the group is open
-        board = strategy.board
-        waited_ns = board.waited_ns
-        if strategy.calls.run(name, args, sequence, deadline):
-            if board.waited_ns != waited_ns:
-                comm.on_wait(board.waited_ns - waited_ns)
-            return
-        call = call_of(given, comm)
         if self._in_python is None:
             self._in_python = strategy.in_python(call)
         self._in_python.run(self._in_python.bind(call), sequence, deadline)
 
 
-class _InSteps(AtBoard, CompiledKind):
+class _InSteps(CompiledKind):
     """One kind of call whose steps C has noted, if it takes them; before, the calls are compared at the board."""
 
     def __init__(self, strategy: CompiledHost, call: Call, program: Program | None) -> None:
-        super().__init__(strategy, MessageCall(call.fingerprint, _left_to_steps))
-        self.way, self.program = 0 if program is None else WIRE_WAYS["PROGRAM"], program
-        self._run = strategy.calls.run
-
-    def bind(self, call: Call) -> Any:
-        """Return what C is given of the call."""
-        return arguments(call)
-
-    def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
-        """Compare a call with those of the others, and carry it out, step by step if C does not take it."""
-        waited_ns = self._board.waited_ns
-        name, args = given
-        if not self._run(name, args, sequence, deadline):
-            call = call_of(given, self._comm)
-            self._strategy.compare_and_run(call, self._strategy.own(call), sequence, deadline)
-        elif self._board.waited_ns != waited_ns:
-            self._comm.on_wait(self._board.waited_ns - waited_ns)
+        super().__init__(strategy.comm, call.fingerprint)
+        self.about = MessageCall(self.fingerprint, _left_to_steps).about(strategy.rank)
+        self.way, self.program = 0 if program is None else WAYS["PROGRAM"], program
 
 
 def _left_to_steps(deadline: Deadline, counts: object) -> None:

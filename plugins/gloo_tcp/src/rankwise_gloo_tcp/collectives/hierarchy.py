@@ -28,6 +28,7 @@ __all__ = [
     "Means",
     "all_gather",
     "all_reduce",
+    "all_reduce_streamed",
     "all_to_all",
     "alone",
     "broadcast",
@@ -35,6 +36,7 @@ __all__ = [
     "reduce",
     "reduce_scatter",
     "scatter",
+    "send_segments",
 ]
 
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
@@ -57,7 +59,7 @@ class Means(Protocol):
         """Send flat arrays to some of the others; put what comes from some, or reduce it into one array."""
 
     def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
-        """Reduce a flat array of two ranks, for both."""
+        """Reduce a flat array of all ranks, for all; an average is divided too."""
 
     def copy(self, target: Array, source: Array) -> None:
         """Copy an array."""
@@ -177,6 +179,18 @@ def all_reduce(hosts: Hosts, by: Means, array: Array, op: ReduceOp) -> None:
             by.finish(op, total, piece, hosts.size)
 
 
+def all_reduce_streamed(hosts: Hosts, by: Means, array: Array, op: ReduceOp) -> None:
+    """Reduce an array of ranks that are alone on their hosts as a whole: contributions and results overlap."""
+    assert hosts.across is not None  # as hosts are even
+    if op.is_plain_on(array.dtype):
+        by.reduce(hosts.across, array.reshape(-1), op)
+        return
+    for piece in pieces(array.reshape(-1), _PIECE_NBYTES):
+        total = op.accumulator(piece)
+        by.reduce(hosts.across, total, op.base)
+        by.finish(op, total, piece, hosts.size)
+
+
 def _reduce_piece(hosts: Hosts, by: Means, total: Array, op: ReduceOp) -> None:
     if not hosts.even:
         by.on_host(Call("reduce", total, op, 0))
@@ -289,6 +303,13 @@ def broadcast(hosts: Hosts, by: Means, array: Array, root: int) -> None:
         if between is not None:
             _pass_around(between, by, piece, home)
         by.on_host(Call("broadcast", piece, root=speaker))
+
+
+def send_segments(hosts: Hosts, by: Means, array: Array, root: int) -> None:
+    """Send the array of one of two ranks that are alone on their hosts to the other."""
+    assert hosts.across is not None  # as hosts are even
+    lanes = {1 - hosts.rank: array.reshape(-1)}
+    by.exchange(hosts.across, *((lanes, {}) if hosts.rank == root else ({}, lanes)))
 
 
 def _pass_around(between: Subset, by: Means, piece: Array, home: int) -> None:

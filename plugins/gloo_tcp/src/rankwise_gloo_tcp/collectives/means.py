@@ -68,7 +68,7 @@ class Direct:
             streams.Exchange(between, sent, taken, op, between.segment_nbytes).finish(self.deadline)
 
     def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
-        """Reduce a flat array of two ranks, for both."""
+        """Reduce a flat array of all ranks, for all; an average is divided too."""
         streams.all_reduce(between, total, op, self.deadline)
 
     def copy(self, target: Array, source: Array) -> None:

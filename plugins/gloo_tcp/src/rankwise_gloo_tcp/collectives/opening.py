@@ -29,7 +29,6 @@ _OF_TWO_NBYTES, _INLINE_NBYTES = 1 << 20, 256 << 10
 RECORD_NBYTES = 40
 #: Up to here data and record are one small message.
 SMALL_NBYTES = connection.SMALL_NBYTES - RECORD_NBYTES
-_NOTHING = memoryview(b"")
 
 
 def inline_nbytes(size: int) -> int:
@@ -71,36 +70,6 @@ class Opening:
         self._rank, self._size = rank, size
         self._room_nbytes = room_nbytes or RECORD_NBYTES + inline_nbytes(size)
         self._rooms: dict[int, memoryview] = {}
-
-    def exchange(
-        self, record: bytes, offered: Sequence[memoryview], expected: Sequence[int], deadline: Deadline
-    ) -> tuple[list[bytes], list[memoryview]]:
-        """Send record and data to everyone; return everyone's records, and what came with them.
-
-        The data stays where it is until the next call.
-
-        Args:
-            record: What is compared.
-            offered: What goes along to each rank.
-            expected: How many bytes come along from each rank, if all make the same call.
-            deadline: When all must be there.
-
-        Raises:
-            DistTimeoutError: Some have not come; it names them.
-        """
-        rooms = self.rooms()
-        if max(map(len, offered)) <= SMALL_NBYTES and max(expected) <= SMALL_NBYTES:
-            lengths = self.swap(
-                self.plan(list(map(len, offered)), expected), [record + view for view in offered], deadline
-            )
-        else:
-            lengths = self.swap_long(record, offered, deadline)
-        rows, contents = [record] * self._size, [_NOTHING] * self._size
-        for peer in self._others:
-            room = rooms[peer]
-            rows[peer] = bytes(room[:RECORD_NBYTES])
-            contents[peer] = room[RECORD_NBYTES : lengths[peer]]
-        return rows, contents
 
     def plan(self, sent: Sequence[int], expected: Sequence[int]) -> Swap:
         """Return the plan of a swap, by how many bytes go to and come from each rank besides the record."""

@@ -36,6 +36,7 @@ from rankwise.backends import derived_collectives as derived
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet
+from rankwise_gloo_tcp.collectives.along import moved
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, Swap, inline_nbytes
 from rankwise_gloo_tcp.collectives.subset import Subset
@@ -283,17 +284,12 @@ class Relayed:
         """Return what `run` takes; of a reduction of one array, a broadcast and a barrier what `Prepared` says."""
         if call.op == "reduce_scatter":
             return call.ins, [call.array], call.reduce_op
-        if call.op == "all_gather":
-            return [call.array], call.outs
         if call.reduce_op is not None:
             return call.array, call.reduce_op
         if call.array is None:
             return None
-        if call.op in EACH_ITS_OWN:
-            scatters = call.op == "scatter"
-            sent = call.ins or ([] if scatters else [call.array])
-            return sent, call.outs or ([call.array] if scatters else []), call
-        return ([call.array], []) if call.root == self._relay.rank else ([], [call.array])
+        sent, received = moved(call, self._relay.rank)
+        return (sent, received, call) if call.op in EACH_ITS_OWN else (sent, received)
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls, and carry this one out."""

@@ -17,9 +17,7 @@ __all__ = [
     "Lanes",
     "Pending",
     "all_reduce",
-    "broadcast",
     "longest_nbytes",
-    "reduce_scatter",
     "segment_nbytes",
     "trade",
     "wait_for",
@@ -85,25 +83,7 @@ def all_reduce(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) 
     """
     shares = cut(array, engine.size)
     others = {peer: share for peer, share in enumerate(shares) if peer != engine.rank}
-    _Stream(engine, op, deadline, max(share.nbytes for share in shares)).run(shares[engine.rank], others, others)
-
-
-def reduce_scatter(engine: Carrier, mine: Array, parts: Sequence[Array], op: ReduceOp, deadline: Deadline) -> None:
-    """Reduce everyone's `parts[i]` into rank i's `mine`, which holds its own part already; all are flat.
-
-    Bytes sent: N less the own part. Scratch: three segments for each peer.
-    """
-    others = {peer: part for peer, part in enumerate(parts) if peer != engine.rank}
-    _Stream(engine, op, deadline, max(part.nbytes for part in parts)).run(mine, others, None)
-
-
-def broadcast(engine: Carrier, array: Array, root: int, deadline: Deadline) -> None:
-    """Send the array of one of two ranks to the other.
-
-    Bytes sent: N, and an element back for each segment but the last few.
-    """
-    flat, sends = array.reshape(-1), engine.rank == root
-    trade(engine, flat if sends else None, None if sends else flat, None, deadline)
+    _Stream(engine, op, deadline, max(share.nbytes for share in shares)).run(shares[engine.rank], others)
 
 
 def trade(engine: Carrier, sent: Array | None, taken: Array | None, op: ReduceOp | None, deadline: Deadline) -> None:
@@ -244,24 +224,20 @@ class _Stream:
         self._nbytes = _part_nbytes(share_nbytes)
         self._depth = min(_DEPTH * engine.connections, _MOST_DEPTH)
 
-    def run(self, mine: Array, outgoing: Mapping[int, Array], results: Mapping[int, Array] | None) -> None:
-        """Combine everyone's contributions to `mine`, and contribute to the others' shares.
+    def run(self, mine: Array, others: Mapping[int, Array]) -> None:
+        """Reduce everyone's contributions to a share, for all, and take the others' shares once they are reduced.
 
         Args:
             mine: The share that this rank reduces.
-            outgoing: This rank's contributions to the shares of others.
-            results: Where to put the others' shares once they are reduced; they are sent round only with it.
+            others: This rank's contributions to the shares of others, and where these go.
         """
         engine = self.engine
         segments = self.segments(mine)
         coming = {
             peer: [self._receive(np.empty_like(segments[0]), segment, peer) for segment in segments[: self._depth]]
-            for peer in outgoing
+            for peer in others
         }
-        sent = self._send_all(outgoing)
-        finished: list[Pending] = []
-        if results is not None:
-            finished = self._receive_all(results)
+        sent, finished = self._send_all(others), self._receive_all(others)
         for index, segment in enumerate(segments):
             for peer, waiting in coming.items():
                 scratch, request = waiting.pop(0)
@@ -269,9 +245,8 @@ class _Stream:
                 self.op.combine(segment, scratch[: segment.size])
                 if index + self._depth < len(segments):
                     waiting.append(self._receive(scratch, segments[index + self._depth], peer))
-            if results is not None:
-                self.op.average(segment, engine.size)
-                sent += [engine.send_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer in outgoing]
+            self.op.average(segment, engine.size)
+            sent += [engine.send_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer in others]
         wait_for(engine, finished, self.deadline)
         wait_for(engine, sent, self.deadline)
 

@@ -1,32 +1,100 @@
-"""The fast path of the ranks of several hosts, compiled: at the board of each host, and over the wire between."""
+"""The fast path between hosts, compiled: over the sockets of the engine, by the caller's own thread, and at the board
+of each host that has several ranks."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
-from rankwise_gloo_tcp.board.compiled import WIRE_WAYS
+from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
-from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, messages, served
+from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, CompiledKind, messages, served
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
-from rankwise_gloo_tcp.collectives.compiled_wire import LEFT, InC
 from rankwise_gloo_tcp.collectives.hierarchy import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
-from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, whom_the_first_awaits
+from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, told, whom_the_first_awaits
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
-from rankwise_native import Calls, Relay, Trail
+from rankwise_native import Calls, Program, Relay, Trail
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["CompiledSeveralHosts", "is_possible"]
+__all__ = ["CompiledBetweenHosts", "CompiledSeveralHosts", "is_possible"]
 
+#: The way of a kind of call that C leaves to Python, kept so that its steps are not noted each time.
+_LEFT = 0
+_RECORD = struct.Struct("<QQQQ")
 _NO_STEP = (0, 0, 0, 0, 0)
+
+
+class InC(CompiledKind):
+    """One kind of call between hosts, whose data goes along, or that has steps, or both."""
+
+    def __init__(
+        self, comm: GlooCommunicator, call: Call, along: Prepared | None, program: Program | None = None
+    ) -> None:
+        super().__init__(comm, call.fingerprint)
+        #: Its steps are those of a long call, or of one whose data may not all have come along.
+        self._along, self.program = along, program
+        self.way = WAYS["ALONG"] if along is not None else _LEFT if program is None else WAYS["PROGRAM"]
+        self._say(along is not None)
+
+    def _say(self, along: bool) -> None:
+        self.about = (*_RECORD.unpack(told(self.fingerprint, self.comm.rank, 0, along)[8:]), 0)
+
+    def keep_apart(self) -> None:
+        """Send no data along from now on: that of all ranks moves after the comparison."""
+        self.way = WAYS["PROGRAM"]
+        self._say(along=False)
+
+    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
+        """Carry a call out as one that is not compiled."""
+        if self._along is None:
+            super().run_in_python(call, sequence, deadline)
+        else:
+            self._along.run(self._along.bind(call), sequence, deadline)
+
+
+class CompiledBetweenHosts(BetweenHosts):
+    """The strategy of a few ranks that share no memory, where the compiled parts are installed."""
+
+    def __init__(self, comm: GlooCommunicator) -> None:
+        super().__init__(comm)
+        self._hooks = WireCallHooks(comm)
+        self.carrier = make_wire(comm, self._opening, range(comm.size), self._hooks)
+        self.calls = Calls(self.carrier, comm.order.turn, COMPILED_OPS, self._hooks)
+        self._wires = Wires(comm, self._hooks)
+
+    def prepare(self, call: Call) -> Prepared | None:
+        """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
+        along = self.along(call)
+        if along is not None:
+            return InC(self.comm, call, along) if along.whole else along
+        program = noted(call, self, None, self.calls, self._wires)
+        return None if program is None and call.describe is None else InC(self.comm, call, None, program)
+
+    def means(self, deadline: Deadline) -> Means:
+        """Return what moves large data, until a deadline."""
+        return Compiled(None, deadline, self._wires)
+
+    def forget(self) -> None:
+        """Forget the kinds of calls."""
+        self.calls.forget()
+
+    def shortcuts(self, group: Caller) -> Shortcuts:
+        """Return the fast path of a group's plain calls and messages, in C."""
+        found = served(self.calls, self._hooks, group, self.comm)
+        if isinstance(group.trail, Trail):
+            self.carrier.serve(group.trail)
+            found.update(messages(self.carrier))
+        return Shortcuts(**found)
 
 
 def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
@@ -54,13 +122,8 @@ class CompiledSeveralHosts(SeveralHosts):
         relayed = super().prepare(call)
         may_follow = relayed is None or call.op in EACH_ITS_OWN
         program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
-        if relayed is not None:
-            return InC(self, call, WIRE_WAYS["RELAY"], relayed, program)
-        if program is None:
-            return None if call.describe is None else InC(self, call, LEFT, None)
-        kind = InC(self, call, WIRE_WAYS["PROGRAM"], None, program)
-        kind.keep_apart()
-        return kind
+        nothing = relayed is None and program is None and call.describe is None
+        return None if nothing else InC(self.comm, call, relayed, program)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
