@@ -16,6 +16,7 @@ from wire_programs import begin
 import rankwise as dist
 from rankwise.groups.world import current
 from rankwise.store import PrefixStore
+from rankwise_gloo_tcp.collectives.along import Along
 from rankwise_gloo_tcp.collectives.compiled import KindHooks
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 
@@ -45,14 +46,18 @@ class _Watch:
             self._note("mismatch", args[-1], args[-1])
             return explain(*args)
 
-        compare = GlooCommunicator.compare_and_run
+        compare_and_run, compare = GlooCommunicator.compare_and_run, Along.compare
 
-        def compare_and_run(*args: Any) -> Any:
-            self._let_go_on()  # C has left all of the call, with its deadline
-            return compare(*args)
+        def not_in_c(do: Callable[..., Any]) -> Any:
+            def run(*args: Any) -> Any:
+                self._let_go_on()  # C has left all of the call, with its deadline
+                return do(*args)
+
+            return run
 
         KindHooks.deadline = deadline  # type: ignore[method-assign]
-        GlooCommunicator.compare_and_run = compare_and_run  # type: ignore[method-assign]
+        GlooCommunicator.compare_and_run = not_in_c(compare_and_run)  # type: ignore[method-assign]
+        Along.compare = not_in_c(compare)  # type: ignore[method-assign]
         compiled["mismatch"] = mismatch
 
     def _note(self, way: str, given: Any, made: Any) -> None:

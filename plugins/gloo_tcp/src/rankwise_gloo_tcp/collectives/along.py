@@ -224,6 +224,7 @@ class Moved(Along):
             assign(into.reshape(-1).view(np.uint8) if self._has_fields else into, theirs)
         if by is not None:
             wait_for(by, begun, deadline)
+            self._comm.engine.end_collective()
 
     def _begin(self, by: Carrier, taken: Sequence[Array], arrays: Sequence[Array]) -> list[Pending]:
         """Begin to move what is long."""
