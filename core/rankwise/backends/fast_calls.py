@@ -52,6 +52,8 @@ _Kind: TypeAlias = "tuple[tuple[Any, ...], Any, Any]"
 Binder: TypeAlias = "Callable[[str, tuple[Any, ...], Timeout | None, Callable[[], Any], Ends], Callable[[], Any]]"
 #: How many frames there are to the program's: that of `begin`, and that of what calls it.
 _BELOW_A_BOUND_CALL = 2
+#: The calls that are carried out here, of an array and a reduce op or a root, or of nothing.
+_PLAIN = ("all_reduce", "broadcast", "barrier")
 #: What carries out a call that the slow path has prepared: a communicator, what it keeps of that kind of call, and what
 #: that takes of this one; and this rank's own contribution, or a kind of device.
 Known: TypeAlias = "tuple[Keeper, Prepared, Any, Any]"
@@ -62,14 +64,13 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
     collected, kinds, order, sequence = group.collected, comm.kinds, comm.order, comm.numbers
     begin, end = group.trail.begin, group.trail.end
     turn, take = order.turn, order.turn.take
-    kind_of = partial(_kind_of, comm.rank)
+    rank, kind_of = comm.rank, _kind_of
 
-    def carry_out(name: str, *args: Any) -> bool:
-        *of_kind, timeout = args
-        kind = None if collected else kind_of(name, of_kind)
+    def carry_out(name: str, array: Any, option: Any, timeout: Timeout | None) -> bool:
+        kind = None if collected else kind_of(rank, name, array, option)
         if kind is None:
             return False
-        key, given, array = kind
+        key, given, noted = kind
         found = kinds.get(key)
         if found is None:
             return False
@@ -78,7 +79,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         try:
             if not take(me):
                 return False
-            begin(name, array)  # here, as it counts the frames up to the program's
+            begin(name, noted)  # here, as it counts the frames up to the program's
             number, deadline = next(sequence), Deadline(timeout_s)
             try:
                 found.run(given, number, deadline)
@@ -96,7 +97,7 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
         return True
 
     def known(name: str, args: Sequence[Any]) -> Known | None:
-        kind = None if turn.closed else kind_of(name, args)
+        kind = None if turn.closed or name not in _PLAIN else kind_of(rank, name, *args)
         if kind is None:
             return None
         key, given, array = kind
@@ -106,19 +107,16 @@ def fast_calls(comm: Keeper, group: Caller) -> Shortcuts:
     return Shortcuts(
         all_reduce=partial(carry_out, "all_reduce"),
         broadcast=partial(carry_out, "broadcast"),
-        barrier=partial(carry_out, "barrier"),
-        bind=_binder(comm, group, kind_of),
+        barrier=partial(carry_out, "barrier", None, None),
+        bind=_binder(comm, group),
         known=known,
     )
 
 
-def _kind_of(rank: int, name: str, args: Sequence[Any]) -> _Kind | None:
-    """Return what is kept of a call's kind, by what it takes but for the time-out; None if the call is not plain."""
+def _kind_of(rank: int, name: str, array: Any = None, option: Any = None) -> _Kind | None:
+    """Return what is kept of the kind of one of the `_PLAIN` calls; None if its arguments are not plain."""
     if name == "barrier":
         return ("barrier",), None, "cpu"
-    if name not in ("all_reduce", "broadcast"):
-        return None
-    array, option = args
     if type(array) is not np.ndarray or not array.flags.carray:
         return None
     if name == "broadcast":
@@ -129,13 +127,13 @@ def _kind_of(rank: int, name: str, args: Sequence[Any]) -> _Kind | None:
     return (name, option.name, array.dtype, array.shape), (array, option), array
 
 
-def _binder(comm: Keeper, group: Caller, kind_of: Callable[[str, Sequence[Any]], _Kind | None]) -> Binder:
+def _binder(comm: Keeper, group: Caller) -> Binder:
     """Return what binds calls of a group: see `bind` of `Shortcuts`."""
     collected, kinds, order, turn = group.collected, comm.kinds, comm.order, comm.order.turn
     begin, end, sequence, take = group.trail.begin, group.trail.end, comm.numbers, comm.order.turn.take
 
     def bind(name: str, args: Any, timeout: Timeout | None, plain: Callable[[], Any], ends: Ends) -> Callable[[], Any]:
-        kind = kind_of(name, args) if timeout is None else None
+        kind = _kind_of(comm.rank, name, *args) if timeout is None and name in _PLAIN else None
         if kind is None:
             return plain
         (key, given, array), no_array, deadline = kind, name == "barrier", Deadline(group.timeout_s)
