@@ -132,9 +132,14 @@ def told_by(verdict: str) -> DistError | None:
     """Return the error of a verdict; None if all is well, or nothing is said so far."""
     if verdict in ("", _FINE):
         return None
-    kind, *args = json.loads(verdict)
-    error: DistError = vars(errors)[kind](*args)
-    return error
+    try:
+        kind, *args = json.loads(verdict)
+        found = vars(errors)[kind]
+        if isinstance(found, type) and issubclass(found, DistError):
+            return found(*args)
+    except (LookupError, RecursionError, TypeError, ValueError):
+        pass  # nobody takes another's word for a class, or for anything else of Python's
+    return RendezvousError(f"what a rank has said of the others makes no sense: {verdict[:200]!r}")
 
 
 def death_verdict(error: PeerDiedError, during: str) -> str:
