@@ -43,7 +43,7 @@ def pools(size: int) -> Iterator[dict[str, RankPool]]:
 
 def test_each_way_is_what_it_says(pools: dict[str, RankPool]) -> None:
     native = (True, "Trail NativeBoard builtin_function_or_method")
-    python = (False, "_PythonTrail Board function")
+    python = (False, "_PythonTrail Board partial")
     assert set(pools["native"].run(programs.in_use)) == {native}
     assert set(pools["python"].run(programs.in_use)) == {python}
     if "mixed" in pools:
