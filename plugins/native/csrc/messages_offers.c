@@ -73,7 +73,7 @@ static bool offers_await_receipt(Messages *messages, const Letter *letter)
     Rings *rings = letter->way->rings;
     int64_t until = native_monotonic_ns() + (int64_t)(letter->nbytes < READ_NS ? letter->nbytes : READ_NS);
     bool come;
-    if (rings_share_processor(rings))
+    if (messages->patience.may_spin && rings_share_processor(rings))
         return false;
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
