@@ -79,6 +79,17 @@ def test_only_receives_have_a_source():
     assert CompletedWork(2).source_rank() == 2
 
 
+@pytest.mark.parametrize("end", ["succeed", "fail", "lose"])
+def test_what_is_over_stays_as_it_is_and_changes_no_other_work(end: str) -> None:
+    works = [CompletedWork(), FutureWork()]
+    works[1].succeed("done")
+    for work in works:
+        getattr(work, end)(ValueError("too late"))
+    others = [CompletedWork(), *works]
+    assert [work.exception() for work in others] == [None] * 3
+    assert [work.get_future().result() for work in others] == [None, None, "done"]
+
+
 def test_a_completed_work_answers_everything_at_once():
     assert COMPLETED.wait(0)
     assert COMPLETED.is_completed()

@@ -55,9 +55,13 @@ class Ending:
         return f"<Ending: {'told' if self.told else 'not told yet'}>"
 
     def lose(self, error: BaseException) -> None:
-        """End it in the child of a fork, where nobody is to be told: what was to happen happens in the parent."""
+        """End it in the child of a fork, where nobody is to be told: what was to happen happens in the parent.
+
+        What was over in the parent is over.
+        """
         self._untold.clear()
-        self.error, self.told = error, True
+        if not self.told:
+            self.error, self.told = error, True
 
     def tell(self, value: Any = None, error: BaseException | None = None) -> bool:
         """Tell the end; only the first telling counts, and returns true."""

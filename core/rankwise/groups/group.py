@@ -94,7 +94,6 @@ def create(
         >>> dist.destroy_process_group(pair)
         >>> store.close()
     """
-
     made: list[ProcessGroup] = []
     try:
         called = _members(name, rank, size, ranks)

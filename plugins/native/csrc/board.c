@@ -54,7 +54,7 @@ static Word *board_runs_on(const Board *board, int peer)
 /* Whether one of those that have not come is next on this rank's processor. */
 static bool board_keeps_from_coming(const Board *board, int late)
 {
-    for (int k = late; k >= 0; k = k + 1 < board->size ? board_first_late(board, k + 1) : -1)
+    for (int k = late; k >= 0; k = board_first_late(board, k + 1))
         if (waiting_shares_processor(board_runs_on(board, (board->rank + k) % board->size)))
             return true;
     return false;
