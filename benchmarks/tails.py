@@ -5,9 +5,10 @@
     mpiexec -n 2 python benchmarks/tails.py --one-processor
     RANKWISE_GLOO_TRANSPORT=tcp mpiexec -n 2 --mca btl tcp,self --mca pml ob1 python benchmarks/tails.py
 
-Both make their calls in turns, so whatever else the machine does meets both. Of a message there and back, half of the
-time counts. A background is what runs beside the ranks: nothing; one busy loop; one for each processor; or loops that
-are busy for 2 ms and asleep for 20.
+Both make their calls in turns, so whatever else the machine does meets both. Before each call every rank writes to its
+arrays, as programs do: bytes that nobody has changed since they were last sent are in the receiver's caches already. Of a
+message there and back, half of the time counts. A background is what runs beside the ranks: nothing; one busy loop; one for
+each processor; or loops that are busy for 2 ms and asleep for 20.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import rankwise as dist
 
 COMM = MPI.COMM_WORLD
 Call = Callable[[], object]
+#: Our call, MPI's, and the arrays that both work on.
+Compared = tuple[Call, Call, list[np.ndarray]]
 SIZES = (8, 1 << 10, 16 << 10, 64 << 10)
 #: So many calls are the first of their kind; and so many make a turn.
 FIRST, A_TURN = 30, 50
@@ -85,7 +88,7 @@ def beside(programs: list[str]) -> Iterator[None]:
             process.kill()
 
 
-def timed(own: Call, theirs: Call, calls: int) -> tuple[np.ndarray, np.ndarray]:
+def timed(own: Call, theirs: Call, arrays: list[np.ndarray], calls: int) -> tuple[np.ndarray, np.ndarray]:
     """Return how long each call of both took, in microseconds, on the rank that took longer over it."""
     took: tuple[list[float], list[float]] = [], []
     for turn in range(0, calls + FIRST, A_TURN):
@@ -93,6 +96,8 @@ def timed(own: Call, theirs: Call, calls: int) -> tuple[np.ndarray, np.ndarray]:
         for who, call in ((0, own), (1, theirs)) if turn // A_TURN % 2 else ((1, theirs), (0, own)):
             COMM.Barrier()
             for _ in range(A_TURN):
+                for array in arrays:
+                    array.fill(turn % 2)
                 began = time.perf_counter_ns()
                 call()
                 took[who].append((time.perf_counter_ns() - began) / 1000)
@@ -120,11 +125,11 @@ def tell(kind: str, nbytes: int, own: np.ndarray, theirs: np.ndarray) -> None:
 # ------------------------------------------------------------------ what is called: ours, and MPI's
 
 
-def message(nbytes: int) -> tuple[Call, Call]:
+def message(nbytes: int) -> Compared:
     """From rank 0 to rank 1 and back."""
     array, other = np.zeros(nbytes, np.uint8), COMM.rank ^ 1
     if other >= COMM.size:
-        return (lambda: None), (lambda: None)
+        return (lambda: None), (lambda: None), []
 
     def in_turn(send: Callable[..., object], receive: Callable[..., object]) -> Call:
         first, second = (send, receive) if COMM.rank % 2 == 0 else (receive, send)
@@ -135,14 +140,14 @@ def message(nbytes: int) -> tuple[Call, Call]:
 
         return call
 
-    return in_turn(dist.send, dist.recv), in_turn(COMM.Send, COMM.Recv)
+    return in_turn(dist.send, dist.recv), in_turn(COMM.Send, COMM.Recv), [array]
 
 
-def posted(nbytes: int) -> tuple[Call, Call]:
+def posted(nbytes: int) -> Compared:
     """Receives that are posted before both send."""
     mine, room, other = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), COMM.rank ^ 1
     if other >= COMM.size:
-        return (lambda: None), (lambda: None)
+        return (lambda: None), (lambda: None), []
 
     def own() -> None:
         works = [dist.irecv(room, other), dist.isend(mine, other)]
@@ -153,65 +158,65 @@ def posted(nbytes: int) -> tuple[Call, Call]:
     def theirs() -> None:
         MPI.Request.Waitall([COMM.Irecv(room, other), COMM.Isend(mine, other)])
 
-    return own, theirs
+    return own, theirs, [mine, room]
 
 
-def all_reduce(nbytes: int) -> tuple[Call, Call]:
+def all_reduce(nbytes: int) -> Compared:
     """Of float32; NumPy's rather than MPI's arrays of bytes."""
     array, total = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
-    return (lambda: dist.all_reduce(array)), (lambda: COMM.Allreduce(array, total))
+    return (lambda: dist.all_reduce(array)), (lambda: COMM.Allreduce(array, total)), [array, total]
 
 
-def broadcast(nbytes: int) -> tuple[Call, Call]:
+def broadcast(nbytes: int) -> Compared:
     """From rank 0."""
     array = np.zeros(nbytes, np.uint8)
-    return (lambda: dist.broadcast(array, 0)), (lambda: COMM.Bcast(array))
+    return (lambda: dist.broadcast(array, 0)), (lambda: COMM.Bcast(array)), [array]
 
 
-def all_gather(nbytes: int) -> tuple[Call, Call]:
+def all_gather(nbytes: int) -> Compared:
     """Of so many bytes of each rank."""
     array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
-    return (lambda: dist.all_gather_single(whole, array)), (lambda: COMM.Allgather(array, whole))
+    return (lambda: dist.all_gather_single(whole, array)), (lambda: COMM.Allgather(array, whole)), [array, whole]
 
 
-def all_to_all(nbytes: int) -> tuple[Call, Call]:
+def all_to_all(nbytes: int) -> Compared:
     """Of so many bytes from each rank to each."""
     given, come = np.zeros(nbytes * COMM.size, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
-    return (lambda: dist.all_to_all_single(come, given)), (lambda: COMM.Alltoall(given, come))
+    return (lambda: dist.all_to_all_single(come, given)), (lambda: COMM.Alltoall(given, come)), [given, come]
 
 
-def gather(nbytes: int) -> tuple[Call, Call]:
+def gather(nbytes: int) -> Compared:
     """Of so many bytes of each rank, to rank 0."""
     array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
     parts = list(whole.reshape(COMM.size, -1)) if COMM.rank == 0 else None
-    return (lambda: dist.gather(array, parts, 0)), (lambda: COMM.Gather(array, None if COMM.rank else whole))
+    return (lambda: dist.gather(array, parts, 0)), (lambda: COMM.Gather(array, None if COMM.rank else whole)), [array, whole]
 
 
-def scatter(nbytes: int) -> tuple[Call, Call]:
+def scatter(nbytes: int) -> Compared:
     """Of so many bytes for each rank, from rank 0."""
     array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
     parts = list(whole.reshape(COMM.size, -1)) if COMM.rank == 0 else None
-    return (lambda: dist.scatter(array, parts, 0)), (lambda: COMM.Scatter(None if COMM.rank else whole, array))
+    return (lambda: dist.scatter(array, parts, 0)), (lambda: COMM.Scatter(None if COMM.rank else whole, array)), [array, whole]
 
 
-def reduce(nbytes: int) -> tuple[Call, Call]:
+def reduce(nbytes: int) -> Compared:
     """Of float32, to rank 0."""
     array, total = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
-    return (lambda: dist.reduce(array, 0)), (lambda: COMM.Reduce(array, total))
+    return (lambda: dist.reduce(array, 0)), (lambda: COMM.Reduce(array, total)), [array, total]
 
 
-def reduce_scatter(nbytes: int) -> tuple[Call, Call]:
+def reduce_scatter(nbytes: int) -> Compared:
     """Of float32, so many bytes for each rank."""
     given, total = np.zeros(nbytes // 4 * COMM.size, np.float32), np.zeros(nbytes // 4, np.float32)
-    return (lambda: dist.reduce_scatter_single(total, given)), (lambda: COMM.Reduce_scatter_block(given, total))
+    return (lambda: dist.reduce_scatter_single(total, given)), (lambda: COMM.Reduce_scatter_block(given, total)), [given, total]
 
 
-def barrier(nbytes: int) -> tuple[Call, Call]:
+def barrier(nbytes: int) -> Compared:
     """Without anything."""
-    return dist.barrier, COMM.Barrier
+    return dist.barrier, COMM.Barrier, []
 
 
-KINDS: dict[str, Callable[[int], tuple[Call, Call]]] = {
+KINDS: dict[str, Callable[[int], Compared]] = {
     "message": message,
     "posted": posted,
     "all_reduce": all_reduce,
