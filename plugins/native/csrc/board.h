@@ -3,6 +3,7 @@
 #ifndef RANKWISE_BOARD_H
 #define RANKWISE_BOARD_H
 
+#include "outgoing.h"
 #include "waiting.h"
 
 enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
@@ -14,10 +15,9 @@ enum { RUNS_ON = 11 };
 #define FETCHES ((uint64_t)1 << 62)
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };
 
-/* From how many bytes on a part is copied from its owner's memory, if one rank reads it, if each of the others does, and if all
-   begin with it. */
+/* From how many bytes on a part is copied from its owner's memory, and if all others begin with it. */
 typedef struct {
-    size_t one_nbytes, each_nbytes, all_nbytes;
+    size_t one_nbytes, all_nbytes;
 } Fetched;
 
 typedef struct {
@@ -32,6 +32,7 @@ typedef struct {
     Fetched fetched; /* ... as they do from these lengths on */
     unsigned long long turn, parity;
     Patience patience;
+    Outgoing outgoing; /* to this rank's areas */
 } Board;
 
 extern PyTypeObject BoardType;

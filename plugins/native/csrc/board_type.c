@@ -101,17 +101,17 @@ static PyObject *board_py_detach(Board *board, PyObject *Py_UNUSED(unused))
 static PyObject *board_py_may_read(Board *board, PyObject *args)
 {
     PyObject *pids;
-    Py_ssize_t one, each, all;
-    if (!PyArg_ParseTuple(args, "O!nnn", &PyTuple_Type, &pids, &one, &each, &all))
+    Py_ssize_t one, all;
+    if (!PyArg_ParseTuple(args, "O!nn", &PyTuple_Type, &pids, &one, &all))
         return NULL;
-    if (PyTuple_GET_SIZE(pids) != board->size || one <= 0 || each <= 0 || all <= 0 || board->pids != NULL) {
+    if (PyTuple_GET_SIZE(pids) != board->size || one <= 0 || all <= 0 || board->pids != NULL) {
         PyErr_SetString(PyExc_ValueError, "a process for each rank is wanted, once");
         return NULL;
     }
     board->pids = PyMem_Calloc((size_t)board->size, sizeof *board->pids);
     if (board->pids == NULL)
         return PyErr_NoMemory();
-    board->fetched = (Fetched){(size_t)one, (size_t)each, (size_t)all};
+    board->fetched = (Fetched){(size_t)one, (size_t)all};
     for (int peer = 0; peer < board->size; peer++)
         board->pids[peer] = (int)PyLong_AsLong(PyTuple_GET_ITEM(pids, peer));
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

@@ -135,7 +135,7 @@ static bool collectives_is_fetched(const Route *route, Part part)
 
 static void collectives_write_pieces(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity)
 {
-    const Board *board = call->board;
+    Board *board = call->board;
     unsigned char *area = board_area(board, board->rank, parity);
     for (int i = 0; i < route->sends; i++) {
         Part part = route->send[i].part;
@@ -144,7 +144,7 @@ static void collectives_write_pieces(Call *call, const Route *route, size_t star
         if (collectives_is_fetched(route, part))
             memcpy(area + slot, &part.bytes, start == 0 ? sizeof part.bytes : 0);
         else if (now > 0)
-            memcpy(area + slot, part.bytes + start * route->item, now * route->item);
+            outgoing_copy(&board->outgoing, area + slot, part.bytes + start * route->item, now * route->item);
     }
 }
 

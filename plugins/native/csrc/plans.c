@@ -59,7 +59,7 @@ static size_t plans_fetch_count(const Board *board, const Given *given)
     if (board->pids == NULL || given->key.name == REDUCE_SCATTER)
         return SIZE_MAX;
     const Fetched *fetched = &board->fetched;
-    size_t nbytes = given->key.name == BROADCAST ? fetched->all_nbytes : given->key.name == ALL_GATHER ? fetched->each_nbytes : fetched->one_nbytes;
+    size_t nbytes = given->key.name == BROADCAST ? fetched->all_nbytes : fetched->one_nbytes;
     return (nbytes + given->route.item - 1) / given->route.item;
 }
 

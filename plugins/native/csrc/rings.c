@@ -88,7 +88,7 @@ bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
     rings_put_word(rings->out + at + 16, frame.marks);
     rings_put_word(rings->out + at + 24, frame.address);
     if (nbytes > 0)
-        memcpy(rings->out + at + HEADER_NBYTES, data, nbytes);
+        outgoing_copy(&rings->outgoing, rings->out + at + HEADER_NBYTES, data, nbytes);
     rings->head += skipped + need;
     __builtin_prefetch(rings->out + rings->head % capacity, 1);
     /* Release: a rank that sees it sees the frame. */

@@ -3,6 +3,7 @@
 #ifndef RANKWISE_RINGS_H
 #define RANKWISE_RINGS_H
 
+#include "outgoing.h"
 #include "waiting.h"
 
 /* With more ranks on one machine there are none. */
@@ -33,6 +34,7 @@ typedef struct {
     uint64_t known_tail; /* how far the peer had read when this end looked last */
     uint64_t told_tail;  /* how far the peer knows that this end has read */
     size_t lap_nbytes;   /* behind so much, small frames begin a new lap if the peer keeps up */
+    Outgoing outgoing;
 } Rings;
 
 /* The header of a frame. */

@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Whether there are such. */
 #if defined(__x86_64__)
+#define STREAMS 1
 #include <emmintrin.h>
 
 static inline void streaming_copy(void *to, const void *from, size_t nbytes)
@@ -30,6 +32,8 @@ static inline void streaming_copy(void *to, const void *from, size_t nbytes)
     _mm_sfence(); /* they obey no other order, not even that of a release */
 }
 #else
+#define STREAMS 0
+
 static inline void streaming_copy(void *to, const void *from, size_t nbytes)
 {
     memcpy(to, from, nbytes);

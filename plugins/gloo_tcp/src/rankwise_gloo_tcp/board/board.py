@@ -36,13 +36,13 @@ __all__ = ["FETCHES", "SHARED", "Board", "Layout", "available", "create", "fetch
 
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
-#: From which length on a part that one rank reads had better be copied by its receiver alone than by both ends through
-#: the board: one pass instead of two, for a call of the kernel and one more meeting. What the board needs is written
-#: once for all who read it, so that the length is as many times this one.
-FETCH_FROM_NBYTES = 16 << 10
-#: Where ranks share processors a meeting costs these's change of hands; and where more than so many read one rank's
-#: memory at the same time, they wait for each other in the kernel.
-_SHARED_FETCH_FROM_NBYTES, _FEW_AT_ONCE, _MANY_FETCH_FROM_NBYTES = 256 << 10, 4, 8 << 20
+#: From which length on a part had better be copied by its receiver alone than by both ends through the board: one pass
+#: instead of two, for a call of the kernel and one more meeting. What is shorter stays in the caches, where two passes
+#: of two processors take less time than the kernel needs to copy what another processor has just written.
+FETCH_FROM_NBYTES = 1 << 20
+#: Where ranks share processors, what all of them write and read is in fewer caches; and where more than so many read one
+#: rank's memory at the same time, they wait for each other in the kernel.
+_SHARED_FETCH_FROM_NBYTES, _FEW_AT_ONCE, _MANY_FETCH_FROM_NBYTES = 512 << 10, 4, 8 << 20
 
 #: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
@@ -102,17 +102,16 @@ def least_area_nbytes(size: int) -> int:
     return min(_area_nbytes(size, may_spin) for may_spin in (False, True))
 
 
-def fetch_from_nbytes(may_spin: bool, readers: int = 1, at_once: bool = False) -> int:
+def fetch_from_nbytes(may_spin: bool, at_once: int = 0) -> int:
     """Return from which length on a part is copied from its owner's memory, where that may be read.
 
     Args:
         may_spin: Whether there is a processor for each rank.
-        readers: How many ranks read it.
-        at_once: Whether all begin with this part.
+        at_once: How many ranks read it at the same time; 0 where each rank begins with another part.
     """
-    if at_once and readers > _FEW_AT_ONCE:
+    if at_once > _FEW_AT_ONCE:
         return _MANY_FETCH_FROM_NBYTES
-    return max(FETCH_FROM_NBYTES * readers, 0 if may_spin else _SHARED_FETCH_FROM_NBYTES)
+    return FETCH_FROM_NBYTES if may_spin or at_once else min(FETCH_FROM_NBYTES, _SHARED_FETCH_FROM_NBYTES)
 
 
 def _offsets(size: int, area_nbytes: int) -> tuple[int, int, int, int, int]:
@@ -357,9 +356,9 @@ class Board:
         """Learn that each rank may read the memory of all others, which are these processes."""
         self.pids = tuple(pids)
 
-    def fetch_nbytes(self, readers: int = 1, at_once: bool = False) -> int:
+    def fetch_nbytes(self, at_once: int = 0) -> int:
         """Return from which length on a part is copied from its owner's memory; 0 where that may not be read."""
-        return fetch_from_nbytes(self.may_spin, readers, at_once) if self.pids else 0
+        return fetch_from_nbytes(self.may_spin, at_once) if self.pids else 0
 
     def fetch(self, peer: int, address: int, target: Array) -> bool:
         """Copy from a rank's memory; tell whether that was possible."""

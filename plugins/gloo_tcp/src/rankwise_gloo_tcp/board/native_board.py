@@ -35,8 +35,7 @@ class NativeBoard(Turns, Board):
     def may_read(self, pids: Sequence[int]) -> None:
         """Learn that each rank may read the memory of all others, which are these processes."""
         super().may_read(pids)
-        each_nbytes, all_nbytes = (self.fetch_nbytes(self.size - 1, at_once) for at_once in (False, True))
-        self.read_from(self.pids, self.fetch_nbytes(), each_nbytes, all_nbytes)
+        self.read_from(self.pids, self.fetch_nbytes(), self.fetch_nbytes(self.size - 1))
 
     def close(self) -> None:
         """Give the memory back."""

@@ -56,7 +56,7 @@ class BoardKinds:
             return None
         sends = [(0, array.size)] if self._rank == root else []
         takes = [] if self._rank == root else [(root, 0, array.size)]
-        route = self._route(array.dtype, 1, sends, takes, readers=self._size - 1, at_once=True)
+        route = self._route(array.dtype, 1, sends, takes, at_once=self._size - 1)
         given = _to_others if self._rank == root else _from_root
         return Kind(ToAll(call.fingerprint, route, [array.size]), given)
 
@@ -74,7 +74,7 @@ class BoardKinds:
         if not self._fits(array.dtype, 1):
             return None
         takes = [(peer, 0, sizes[peer]) for peer in self._others]
-        route = self._route(array.dtype, 1, [(0, array.size)], takes, readers=self._size - 1)
+        route = self._route(array.dtype, 1, [(0, array.size)], takes)
         return Kind(ToAll(call.fingerprint, route, sizes), self._mine_for_theirs, self._own_out)
 
     def _gather(self, call: Call) -> Kind | None:
@@ -122,10 +122,9 @@ class BoardKinds:
         slots: int,
         sends: Sequence[tuple[int, int]],
         takes: Sequence[tuple[int, int, int]],
-        readers: int = 1,
-        at_once: bool = False,
+        at_once: int = 0,
     ) -> Route:
-        return Route(self._board, dtype, slots, sends, takes, self._board.fetch_nbytes(readers, at_once))
+        return Route(self._board, dtype, slots, sends, takes, self._board.fetch_nbytes(at_once))
 
     def _fits(self, dtype: np.dtype[Any], slots: int) -> bool:
         """Tell whether a slot has room for an element."""

@@ -203,6 +203,5 @@ def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:
     if op == "reduce_scatter":
         return (Choice("combine"),)
     parts = 1 if op == "broadcast" else size
-    readers = size - 1 if op in ("broadcast", "all_gather") else 1
-    part_nbytes = fetch_from_nbytes(True, readers, at_once=op == "broadcast")
+    part_nbytes = fetch_from_nbytes(True, at_once=size - 1 if op == "broadcast" else 0)
     return (Choice("board", part_nbytes * parts - 1), Choice("fetch"))

@@ -1,0 +1,56 @@
+/* A line of the cache that another processor has read must be taken away from it before it can be written to. On processors
+   that have a cache in common that is quick. On others each line may take as long as several copies of it, and a copy that
+   goes past the caches is up to five times faster, although its reader has to fetch it from main memory. Which of the two it
+   is can change whenever the system moves a rank, so a rank looks at what its copies take. */
+#include "outgoing.h"
+#include "streaming.h"
+
+#if STREAMS
+/* What is shorter is always faster through the caches; and from which lengths on others are judged by themselves. */
+static const size_t from_nbytes[OUTGOING_LENGTHS] = {4 << 10, 16 << 10, 64 << 10};
+/* Each so many copies one is timed, and each so many one of the other kind is tried; at first more often. */
+enum { TIMED = 8, TRIED = 256 };
+/* How much longer a line must take through the caches, as its reader need not fetch it from main memory then. */
+static const float WORTH_NS = 4;
+/* How much of a longer time is learned at once, and how many times the time before it may be, as it may be the system's. */
+static const float LEARNED = 0.25f, MOST_TIMES = 2;
+
+static bool outgoing_tries(unsigned count)
+{
+    return (count & (count - 1)) == 0 || count % TRIED == 0;
+}
+
+static void outgoing_learn(float *known_ns, float took_ns)
+{
+    if (*known_ns == 0 || took_ns < *known_ns) {
+        *known_ns = took_ns;
+        return;
+    }
+    float most_ns = MOST_TIMES * *known_ns;
+    *known_ns += LEARNED * ((took_ns < most_ns ? took_ns : most_ns) - *known_ns);
+}
+
+void outgoing_copy(Outgoing *outgoing, void *to, const void *from, size_t nbytes)
+{
+    if (nbytes < from_nbytes[0]) {
+        memcpy(to, from, nbytes);
+        return;
+    }
+    Taken_ns *taken = &outgoing->of[nbytes < from_nbytes[1] ? 0 : nbytes < from_nbytes[2] ? 1 : 2];
+    bool tries = outgoing_tries(++taken->count), timed = tries || taken->count % TIMED == 0;
+    bool streamed = (taken->streamed_ns + WORTH_NS < taken->cached_ns) != tries;
+    int64_t began_ns = timed ? native_monotonic_ns() : 0;
+    if (streamed)
+        streaming_copy(to, from, nbytes);
+    else
+        memcpy(to, from, nbytes);
+    if (timed)
+        outgoing_learn(streamed ? &taken->streamed_ns : &taken->cached_ns, (float)(native_monotonic_ns() - began_ns) * 64 / (float)nbytes);
+}
+#else
+void outgoing_copy(Outgoing *outgoing, void *to, const void *from, size_t nbytes)
+{
+    (void)outgoing;
+    memcpy(to, from, nbytes);
+}
+#endif

@@ -1,0 +1,23 @@
+/* Copies into memory that another rank reads, as into a ring or an area of the board. */
+#ifndef RANKWISE_OUTGOING_H
+#define RANKWISE_OUTGOING_H
+
+#include "native.h"
+
+enum { OUTGOING_LENGTHS = 3 };
+
+/* What copies of about one length have taken, for each line of the cache: such as pass through the caches, and such as do not. */
+typedef struct {
+    unsigned count;
+    float cached_ns, streamed_ns;
+} Taken_ns;
+
+/* What copies to one place have taken. */
+typedef struct {
+    Taken_ns of[OUTGOING_LENGTHS];
+} Outgoing;
+
+/* Copy what another rank will read. It is there before anything that is written later with an order of release. */
+void outgoing_copy(Outgoing *outgoing, void *to, const void *from, size_t nbytes);
+
+#endif
