@@ -33,6 +33,7 @@ typedef struct {
     unsigned long long turn, parity;
     Patience patience;
     Outgoing outgoing; /* to this rank's areas */
+    Touched touched[2];
 } Board;
 
 extern PyTypeObject BoardType;
@@ -51,6 +52,14 @@ static inline size_t board_slot_nbytes(const Board *board, int slots)
 {
     size_t nbytes = board->area_nbytes / (size_t)slots & ~(size_t)(CACHE_LINE - 1);
     return nbytes < board->most_nbytes ? nbytes : board->most_nbytes;
+}
+
+/* Copy to a place in one half of this rank's area. */
+static inline void board_put(Board *board, unsigned long long parity, size_t at, const void *from, size_t nbytes)
+{
+    unsigned char *area = board_area(board, board->rank, parity);
+    outgoing_touch(&board->touched[parity & 1], area, board->area_nbytes, at, nbytes);
+    outgoing_copy(&board->outgoing, area + at, from, nbytes);
 }
 
 /* What is done while the others come, once they can see that this rank has; `run` may be NULL. */

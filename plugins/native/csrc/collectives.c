@@ -136,15 +136,14 @@ static bool collectives_is_fetched(const Route *route, Part part)
 static void collectives_write_pieces(Call *call, const Route *route, size_t start, size_t room, unsigned long long parity)
 {
     Board *board = call->board;
-    unsigned char *area = board_area(board, board->rank, parity);
     for (int i = 0; i < route->sends; i++) {
         Part part = route->send[i].part;
         size_t slot = board_slot_nbytes(board, route->slots) * (size_t)route->send[i].slot;
         size_t now = collectives_within(part, start, room);
         if (collectives_is_fetched(route, part))
-            memcpy(area + slot, &part.bytes, start == 0 ? sizeof part.bytes : 0);
+            memcpy(board_area(board, board->rank, parity) + slot, &part.bytes, start == 0 ? sizeof part.bytes : 0);
         else if (now > 0)
-            outgoing_copy(&board->outgoing, area + slot, part.bytes + start * route->item, now * route->item);
+            board_put(board, parity, slot, part.bytes + start * route->item, now * route->item);
     }
 }
 

@@ -21,6 +21,8 @@ typedef struct {
     long name;    /* its global rank */
     pid_t pid;    /* its process, if that one's memory may be read; else 0 */
     uint64_t due; /* what was received and Python has not heard of */
+    PyObject *key; /* of the line in which its receives of a tag wait, as was asked for last; NULL for none */
+    unsigned key_tag;
 } Way;
 
 typedef struct {
@@ -41,6 +43,7 @@ typedef struct {
     PyObject *register_offer, *offer, *ask_for, *ask_on, *answer, *copied;
     PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken, *only_waited;
     PyObject *lane; /* the communicator, for works that Python spells out */
+    PyObject *spare; /* an empty line, for the next receive that begins one; or NULL */
     RequestState *posted; /* the receives of whose ends the recorder has not been told; borrowed */
     PyObject *weakrefs;
     int size;

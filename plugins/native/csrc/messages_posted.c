@@ -14,17 +14,31 @@ enum { MOST_READ_NBYTES = 64 << 20 };
 
 /* ------------------------------------------------------------------ the line that a receive stands in */
 
-static PyObject *posted_key(unsigned tag, int peer)
+/* The key of a line, which most programs ask for again; borrowed. NULL with an exception set. */
+static PyObject *posted_key(Messages *messages, unsigned tag, int peer)
 {
-    return Py_BuildValue("(Ii)", tag, peer);
+    Way *way = &messages->ways[peer];
+    if (way->key == NULL || way->key_tag != tag) {
+        Py_XSETREF(way->key, Py_BuildValue("(Ii)", tag, peer));
+        way->key_tag = tag;
+    }
+    return way->key;
+}
+
+/* A line without anything, which is the last that has become so if there is one. */
+static PyObject *posted_line(Messages *messages)
+{
+    PyObject *line = messages->spare;
+    messages->spare = NULL;
+    return line != NULL ? line : PyODict_New();
 }
 
 /* Put a request at the end of its line; false if that is long, or with an exception set. */
 static bool posted_enter(Messages *messages, unsigned tag, int peer, RequestState *request)
 {
-    PyObject *key = posted_key(tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
+    PyObject *key = posted_key(messages, tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
     bool made = line == NULL && !PyErr_Occurred();
-    if (made && ((line = PyODict_New()) == NULL || PyDict_SetItem(messages->receives, key, line) < 0))
+    if (made && ((line = posted_line(messages)) == NULL || PyDict_SetItem(messages->receives, key, line) < 0))
         Py_CLEAR(line);
     bool has_room = line != NULL && PyDict_GET_SIZE(line) < MOST_POSTED;
     PyObject *number = has_room ? PyIter_Next(messages->numbers) : NULL, *name = PyLong_FromVoidPtr(request);
@@ -35,7 +49,6 @@ static bool posted_enter(Messages *messages, unsigned tag, int peer, RequestStat
             PyDict_DelItem(messages->receives, key);
         Py_DECREF(line);
     }
-    Py_XDECREF(key);
     Py_XDECREF(number);
     Py_XDECREF(name);
     Py_XDECREF(place);
@@ -50,10 +63,9 @@ static RequestState *posted_first(Messages *messages, unsigned tag, int peer)
     Py_ssize_t at = 0;
     if (messages_has_key(messages->receives, Py_BuildValue("(IO)", tag, Py_None)))
         return NULL;
-    if ((key = posted_key(tag, peer)) == NULL)
+    if ((key = posted_key(messages, tag, peer)) == NULL)
         return NULL;
     line = PyDict_GetItemWithError(messages->receives, key);
-    Py_DECREF(key);
     if (line == NULL || !PyODict_Check(line) || PyDict_GET_SIZE(line) > MOST_POSTED || !PyDict_Next(line, &at, &name, &place) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2)
         return NULL;
     RequestState *request = (RequestState *)PyTuple_GET_ITEM(place, 1);
@@ -63,11 +75,15 @@ static RequestState *posted_first(Messages *messages, unsigned tag, int peer)
 /* Take the first out of its line; false with an exception set. */
 static bool posted_leave(Messages *messages, unsigned tag, int peer, RequestState *request)
 {
-    PyObject *key = posted_key(tag, peer), *name = PyLong_FromVoidPtr(request);
-    PyObject *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
-    bool left = line != NULL && name != NULL && PyODict_DelItem(line, name) == 0 &&
-                (PyDict_GET_SIZE(line) != 0 || PyDict_DelItem(messages->receives, key) == 0);
-    Py_XDECREF(key);
+    PyObject *key = posted_key(messages, tag, peer), *name = PyLong_FromVoidPtr(request);
+    PyObject *line = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(messages->receives, key));
+    bool left = line != NULL && name != NULL && PyODict_DelItem(line, name) == 0;
+    if (left && PyDict_GET_SIZE(line) == 0) {
+        left = PyDict_DelItem(messages->receives, key) == 0;
+        if (left && messages->spare == NULL && Py_REFCNT(line) == 1)
+            messages->spare = Py_NewRef(line);
+    }
+    Py_XDECREF(line);
     Py_XDECREF(name);
     return left;
 }
@@ -167,11 +183,10 @@ static RequestState *posted_new(Messages *messages, const Letter *letter)
     request->engine = Py_NewRef(messages->engine);
     request->array = Py_NewRef(letter->array);
     request->by = Py_NewRef(messages);
-    request->buffer = PyMemoryView_FromMemory(PyArray_DATA(letter->array), (Py_ssize_t)letter->nbytes, PyBUF_WRITE);
     request->peer = PyLong_FromLong(letter->peer);
     request->tag = letter->tag;
     request->dtype = letter->mark;
-    if (request->buffer == NULL || request->peer == NULL || !posted_enter(messages, letter->tag, letter->peer, request))
+    if (request->peer == NULL || !posted_enter(messages, letter->tag, letter->peer, request))
         Py_CLEAR(request);
     return request;
 }

@@ -43,6 +43,7 @@ enum { HOOKS = sizeof hooks / sizeof *hooks };
 static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 {
     Py_VISIT(messages->trail);
+    Py_VISIT(messages->spare);
     int visited = hooks_visit(messages, hooks, HOOKS, visit, arg);
     if (visited != 0)
         return visited;
@@ -58,6 +59,7 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 static int messages_clear(Messages *messages)
 {
     Py_CLEAR(messages->trail);
+    Py_CLEAR(messages->spare);
     hooks_clear(messages, hooks, HOOKS);
     for (int peer = 0; peer < messages->size; peer++) {
         Way *way = &messages->ways[peer];
@@ -65,6 +67,7 @@ static int messages_clear(Messages *messages)
         Py_CLEAR(way->pipe);
         Py_CLEAR(way->peer);
         Py_CLEAR(way->window);
+        Py_CLEAR(way->key);
     }
     return 0;
 }

@@ -25,7 +25,7 @@ Ending reductions_one_shot(Call *call, const Reduced *reduced)
     if (count * item > LARGE)
         collectives_let_go(call);
     if (!reduced->alone)
-        outgoing_copy(&board->outgoing, board_area(board, board->rank, call->written), reduced->whole, count * item);
+        board_put(board, call->written, 0, reduced->whole, count * item);
     Ending ending = collectives_exchange(call);
     for (size_t done = 0, now; ending == DONE && reduced->takes && done < count; done += now) {
         size_t at = done * item;
@@ -73,12 +73,11 @@ static int reductions_other(const Board *board, int k)
 static void reductions_write_shares(TwoShot *t, size_t start, unsigned long long parity)
 {
     Board *board = t->call->board;
-    unsigned char *area = board_area(board, board->rank, parity);
     size_t item = t->reduction.item;
     for (int k = 1; k < board->size; k++) {
         int peer = reductions_other(board, k);
         Share share = reductions_share_of(t->reduced->count, start, t->step, peer, board->size);
-        outgoing_copy(&board->outgoing, area + t->slot * (size_t)peer, t->reduced->whole + share.first * item, share.count * item);
+        board_put(board, parity, t->slot * (size_t)peer, t->reduced->whole + share.first * item, share.count * item);
     }
 }
 
@@ -99,7 +98,7 @@ static void reductions_reduce_share(TwoShot *t, size_t start, unsigned long long
             reduction_add(reduction, board_area(board, reductions_other(board, k), parity) + mine + done * item);
         reduction_end(reduction, out, board->size);
         if (out != result)
-            outgoing_copy(&t->call->board->outgoing, result, out, now * item);
+            board_put(t->call->board, parity, mine + done * item, out, now * item);
     }
 }
 

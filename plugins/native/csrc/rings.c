@@ -83,6 +83,7 @@ bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
         rings_put_word(rings->out + at, WRAP);
         at = 0;
     }
+    outgoing_touch(&rings->touched, rings->out, capacity, at, need);
     rings_put_word(rings->out + at, frame.first);
     rings_put_word(rings->out + at + 8, frame.length);
     rings_put_word(rings->out + at + 16, frame.marks);

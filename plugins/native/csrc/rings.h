@@ -34,6 +34,7 @@ typedef struct {
     uint64_t known_tail; /* how far the peer had read when this end looked last */
     uint64_t told_tail;  /* how far the peer knows that this end has read */
     size_t lap_nbytes;   /* behind so much, small frames begin a new lap if the peer keeps up */
+    Touched touched;
     Outgoing outgoing;
 } Rings;
 

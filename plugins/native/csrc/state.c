@@ -95,7 +95,6 @@ static PyMemberDef pipe_members[] = {
 
 static PyMemberDef request_members[] = {
     {"engine", T_OBJECT, offsetof(RequestState, engine), 0, NULL},
-    {"buffer", T_OBJECT, offsetof(RequestState, buffer), 0, NULL},
     {"peer", T_OBJECT, offsetof(RequestState, peer), 0, NULL},
     {"error", T_OBJECT, offsetof(RequestState, error), 0, NULL},
     {"_source", T_OBJECT, offsetof(RequestState, source), 0, NULL},
@@ -109,6 +108,24 @@ static PyMemberDef request_members[] = {
     {"streamed", T_BOOL, offsetof(RequestState, streamed), 0, NULL},
     {0},
 };
+
+/* Most receives are met by compiled code, which needs but the array. */
+static PyObject *state_buffer(RequestState *request, void *Py_UNUSED(closure))
+{
+    if (request->buffer == NULL && request->array != NULL) {
+        PyArrayObject *array = (PyArrayObject *)request->array;
+        request->buffer = PyMemoryView_FromMemory(PyArray_DATA(array), PyArray_NBYTES(array), PyBUF_WRITE);
+    }
+    return request->buffer == NULL && PyErr_Occurred() ? NULL : Py_NewRef(request->buffer == NULL ? Py_None : request->buffer);
+}
+
+static int state_set_buffer(RequestState *request, PyObject *buffer, void *Py_UNUSED(closure))
+{
+    Py_XSETREF(request->buffer, Py_XNewRef(buffer));
+    return 0;
+}
+
+static PyGetSetDef request_attributes[] = {{"buffer", (getter)state_buffer, (setter)state_set_buffer, NULL, NULL}, {0}};
 
 /* ------------------------------------------------------------------ tags */
 
@@ -134,7 +151,9 @@ static void state_let_request_go(PyObject *holder)
     messages_let_posted_go((RequestState *)holder);
 }
 
-#define HOLDER(struct_name, count, its_members, let_go)             \
+static PyGetSetDef no_attributes[] = {{0}};
+
+#define HOLDER(struct_name, count, its_members, its_attributes, let_go)             \
     static int state_visit_##struct_name(PyObject *holder, visitproc visit, void *arg) { return state_visit(holder, count, visit, arg); } \
     static int state_clear_##struct_name(PyObject *holder)          \
     {                                                               \
@@ -156,14 +175,15 @@ static void state_let_request_go(PyObject *holder)
         .tp_clear = state_clear_##struct_name,                      \
         .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, \
         .tp_members = its_members,                                  \
+        .tp_getset = its_attributes,                                \
     }
 
-HOLDER(PeerState, 2, peer_members, state_let_nothing_go);
-HOLDER(PipeState, 2, pipe_members, state_let_nothing_go);
-HOLDER(ConnectionState, 4, connection_members, state_let_nothing_go);
-HOLDER(ReaderState, 1, reader_members, state_let_nothing_go);
-HOLDER(GuardState, 1, guard_members, state_let_nothing_go);
-HOLDER(RequestState, 9, request_members, state_let_request_go);
+HOLDER(PeerState, 2, peer_members, no_attributes, state_let_nothing_go);
+HOLDER(PipeState, 2, pipe_members, no_attributes, state_let_nothing_go);
+HOLDER(ConnectionState, 4, connection_members, no_attributes, state_let_nothing_go);
+HOLDER(ReaderState, 1, reader_members, no_attributes, state_let_nothing_go);
+HOLDER(GuardState, 1, guard_members, no_attributes, state_let_nothing_go);
+HOLDER(RequestState, 9, request_members, request_attributes, state_let_request_go);
 
 int state_add_types(PyObject *module)
 {

@@ -85,7 +85,7 @@ typedef struct {
     unsigned long long unconfirmed;
 } WindowState;
 
-/* Of a request: its engine, its memory, the other rank or None for anyone, what went wrong, who has sent, and its future, or
+/* Of a request: its engine, its memory, which of a posted array is made when it is asked for, the other rank or None for anyone, what went wrong, who has sent, and its future, or
    None; the array that it was posted for, what has posted it, and what stands for it in the recorder, all three compiled
    code's and else NULL. */
 typedef struct RequestState {

@@ -1,4 +1,5 @@
 /* Copies into memory that another rank reads, on processors whose caches are as near or far as a clock says that is not real. */
+#define _GNU_SOURCE
 #define RANKWISE_NATIVE_H
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,6 +47,7 @@ enum { ROOM = 200 << 10, MANY = 2104, SETTLED = 600 };
 
 static unsigned char from[ROOM], to[ROOM];
 static int wrong;
+static bool populates;
 
 /* Copy very often; after a while nearly all of it must go by one way. */
 static void expect(Outgoing *outgoing, const char *what, size_t nbytes, double cached, double streamed, int way)
@@ -81,8 +83,34 @@ static void expect_bytes(void)
     wrong += STREAMS && (went[0] == 0 || went[1] == 0);
 }
 
+/* Whether the pages of a stretch are there, each of which is asked for once, and those that nobody writes to are not. */
+static void expect_pages(void)
+{
+    enum { STRETCH = 1 << 20, PAGE = 4096 };
+    unsigned char there[STRETCH / PAGE], *stretch = mmap(NULL, STRETCH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    Touched touched = 0;
+    outgoing_touch(&touched, stretch, STRETCH, 200 << 10, 100);
+    outgoing_touch(&touched, stretch, STRETCH, 300 << 10, 64 << 10);
+    mincore(stretch, STRETCH, there);
+    for (size_t page = 0; page < STRETCH / PAGE; page++) {
+        bool written = page * PAGE >= 300 << 10 && page * PAGE < 364 << 10, far = page * PAGE < 256 << 10 || page * PAGE > 420 << 10;
+        if ((written && populates && !(there[page] & 1)) || (far && (there[page] & 1))) {
+            printf("page %zu is %sthere\n", page, there[page] & 1 ? "" : "not ");
+            wrong++;
+        }
+    }
+    outgoing_touch(&touched, stretch, STRETCH, STRETCH - (16 << 10), 16 << 10);
+    for (size_t at = 0; at < STRETCH; at += 8 << 10)
+        outgoing_touch(&touched, stretch, STRETCH, at, 8 << 10);
+    wrong += touched != UINT32_MAX;
+    munmap(stretch, STRETCH);
+}
+
 int main(void)
 {
+    unsigned char *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    populates = madvise(page, 1, POPULATE_WRITE) == 0;
+    expect_pages();
     line_ns[0] = line_ns[1] = 3;
     expect_bytes();
     for (size_t nbytes = 4 << 10; nbytes < ROOM; nbytes *= 4) {
