@@ -250,6 +250,12 @@ def unhindered(call: Callable[[], Any]) -> int:
     return found
 
 
+def new_sizes() -> dict[str, int]:
+    """Return how many functions of Python the first call of a new size calls: the least of many."""
+    found = [{name: unhindered(call) for name, call in collectives(None, count).items()} for count in range(5, 35)]
+    return {name: min(counts[name] for counts in found) for name in found[0]}
+
+
 def first_calls() -> tuple[dict[str, int], dict[str, int], set[str]]:
     """Return how many functions of Python first calls call, and which modules all of them load.
 
@@ -281,8 +287,7 @@ def first_calls() -> tuple[dict[str, int], dict[str, int], set[str]]:
             store.get(f"{name.replace('recv', 'send')} is done")
             found[name] = unhindered(call)
     found |= {name: unhindered(call) for name, call in made.items()}
-    sizes = [{name: unhindered(call) for name, call in collectives(None, count).items()} for count in range(5, 35)]
-    least = {name: min(found[name] for found in sizes) for name in sizes[0]}
+    least = new_sizes()
     loaded = set(sys.modules) - before
     dist.barrier()
     end()

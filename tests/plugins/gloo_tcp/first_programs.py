@@ -9,12 +9,13 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from counted_programs import new_sizes
 from described_programs import on_host
 from programs import begin, end
 
 import rankwise as dist
 
-__all__ = ["first_calls", "on_both_sides"]
+__all__ = ["counted_on", "first_calls", "on_both_sides"]
 
 
 def first_calls() -> list[str]:
@@ -76,6 +77,12 @@ def _ended() -> list[str]:
     group = dist.group.WORLD
     end()
     return [_said(lambda: dist.all_reduce(np.ones(13), group=group))]
+
+
+def counted_on(layout: str) -> dict[str, int]:
+    """Return how many functions of Python first calls of new sizes call on these hosts."""
+    with on_host(layout):
+        return new_sizes()
 
 
 def on_both_sides(layout: str) -> list[tuple[str, str, int]]:
