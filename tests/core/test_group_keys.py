@@ -96,6 +96,21 @@ def test_a_group_may_be_gone_before_a_rank_that_is_not_in_it_has_looked(pool, ad
         assert after == before
 
 
+def meet_often(address):
+    dist.init_process_group("gloo", address, rank=int(os.environ["RANK"]), world_size=SIZE, timeout=30)
+    for _ in range(12):
+        dist.monitored_barrier()
+    left = [key.partition("monitored/")[2] for key in keys() if "monitored/" in key]
+    dist.destroy_process_group()
+    return left
+
+
+def test_a_loop_over_monitored_barriers_leaves_the_keys_of_the_last(pool, address):
+    of_the_last = ["come", *(f"rank/{rank}" for rank in range(SIZE)), "told of the barrier", "verdict"]
+    for left in pool.run(meet_often, address, timeout=PATIENCE_S):
+        assert left == [f"12/{key}" for key in of_the_last]
+
+
 def live_in_a_given_store(path, lives):
     rank = int(os.environ["RANK"])
     with FileStore(path, timeout=30) as store:

@@ -210,6 +210,9 @@ class Caller(Protocol):
     def lane(self, array: Any, op: str, reduce_op: ReduceOp | None = None, /) -> Any:
         """Return the communicator for a call; raise what the public call raises if the capability table refuses it."""
 
+    def any_lane(self, op: str, /) -> tuple[Any, str]:
+        """Return the same for a call without an array, and its device."""
+
 
 def _nothing(*args: Any) -> bool:
     """Do nothing, and say so."""

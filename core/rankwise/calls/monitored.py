@@ -53,7 +53,8 @@ def monitored_barrier(
         pg.world.stay_for = [*before, (pg.store, f"{store.prefix}/{_TOLD}", pg.size())]
         store.set(f"rank/{pg.rank()}", b"")
         if store.add("come", 1) == pg.size():
-            _sweep(_place(pg.store, pg.monitored - 1), pg.size())  # nobody can be there any more
+            # Nobody can be there any more, and a loop over barriers must not fill the store.
+            _place(pg.store, pg.monitored - 1).delete_prefix("")
             store.compare_set("verdict", "", "ok")
         verdict = _verdict(store, pg, Deadline(timeout_s), wait_all_ranks)
         store.add(_TOLD, 1)
@@ -63,12 +64,6 @@ def monitored_barrier(
 
 def _place(store: Store, number: int) -> PrefixStore:
     return PrefixStore(f"monitored/{number}", store)
-
-
-def _sweep(store: Store, size: int) -> None:
-    """Delete the keys of a barrier that is over: a loop over barriers must not fill the store."""
-    for key in ("verdict", "come", _TOLD, *(f"rank/{rank}" for rank in range(size))):
-        store.delete_key(key)
 
 
 def _verdict(store: Store, pg: ProcessGroup, deadline: Deadline, wait_all_ranks: bool) -> str:

@@ -381,8 +381,9 @@ class ProcessGroup:
 
     def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
         communicators = self.require_open()
-        cell = None if dtype is None or not dtype.itemsize else self._cells.get((op, device))
-        if cell is not None and cell.takes(dtype_name(dtype), None if reduce_op is None else reduce_op.name):
+        cell = self._cells.get((op, device)) if dtype is None or dtype.itemsize else None
+        name = None if dtype is None else dtype_name(dtype)
+        if cell is not None and cell.takes(name, None if reduce_op is None else reduce_op.name):
             return communicators[device]
         device = self._serving(device)
         if device not in communicators:

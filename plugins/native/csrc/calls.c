@@ -57,11 +57,12 @@ PyObject *calls_kind_of(Calls *calls, const Given *given, const Doing *doing)
     return kind;
 }
 
-/* Whether a call is on one array in C order, or on parts: then it has no numbers but their shape or sizes. */
-static bool calls_is_plain(const Given *given)
+/* Whether a call is on one array in C order, or on parts: then it has no numbers but their shape or sizes. At a board a
+   barrier has been prepared. */
+static bool calls_is_plain(const Calls *calls, const Given *given)
 {
     switch (given->key.name) {
-    case BARRIER: return false;
+    case BARRIER: return calls->board == NULL;
     case ALL_REDUCE:
     case BROADCAST: return given->key.count == PyArray_NDIM(given->array);
     case REDUCE: return given->key.count == 1 + PyArray_NDIM(given->array);
@@ -69,16 +70,56 @@ static bool calls_is_plain(const Given *given)
     }
 }
 
-/* Choose how to do a public call at a board, if the group's table allows it: nothing else is left to be checked. */
-static bool calls_choose(const Calls *calls, const Given *given, Doing *doing)
+/* Whether all parts that this rank has are of one size. */
+static bool calls_is_even(const Given *given)
 {
-    if (calls->board == NULL || calls->trail == NULL || !calls_is_plain(given))
+    for (int i = 0; i < given->many; i++)
+        if (given->parts[i].count != given->whole.count)
+            return false;
+    return true;
+}
+
+/* How many bytes of a call between hosts decide whether they go along: those that all ranks know. */
+static int64_t calls_known_nbytes(const Calls *calls, const Given *given)
+{
+    bool reduces = given_reduces(given);
+    if (calls->wire != NULL && !reduces && given->key.name != BROADCAST)
+        return 0; /* there goes to each rank what is short enough */
+    size_t count = given->many > 0 ? 0 : given->whole.count;
+    for (int i = 0; i < given->many; i++)
+        count += given->parts[i].count;
+    bool widens = calls->relay != NULL && reduces;
+    return (int64_t)(count * (widens ? kernels_kind_nbytes(kernels_accumulation_kind(given->op, given->kind)) : given->route.item));
+}
+
+/* Whether the data of a call between hosts goes along with the comparison, and that of all ranks does. */
+static bool calls_goes_along(Calls *calls, const Given *given)
+{
+    if (calls->relay != NULL && (given_is_each_its_own(given) || !calls_is_even(given)))
+        return false;
+    int64_t *most = &calls->along_nbytes[given->key.name];
+    if (*most == UNASKED) {
+        PyObject *said = PyObject_CallOneArg(calls->along, given_name(given->key.name));
+        *most = said == NULL ? UNASKED : PyLong_AsLongLong(said);
+        Py_XDECREF(said);
+    }
+    return calls_known_nbytes(calls, given) <= *most;
+}
+
+/* Choose how to do a public call, if the group's table allows it: nothing else is left to be checked. Between hosts that is
+   chosen here only if its data goes along. */
+static bool calls_choose(Calls *calls, const Given *given, Doing *doing)
+{
+    if (calls->trail == NULL || !calls_is_plain(calls, given) || (calls->board == NULL && !calls_goes_along(calls, given)))
         return false;
     PyObject *text = wording_of(given, PyUnicode_AsUTF8(given_name(given->key.name)));
-    PyObject *digest = text == NULL ? NULL : PyObject_CallFunction(calls->allow, "OONN", given_name(given->key.name), given->array, calls_option_of(calls, given), text);
+    PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
+    PyObject *digest = text == NULL ? NULL : PyObject_CallFunction(calls->allow, "OONN", given_name(given->key.name), array, calls_option_of(calls, given), text);
     bool allowed = digest != NULL && digest != Py_None;
-    if (allowed)
+    if (allowed && calls->board != NULL)
         plans_make(doing, calls->board, given, PyLong_AsUnsignedLongLong(digest));
+    else if (allowed)
+        plans_make_along(doing, calls->members.rank, calls->members.size, given, PyLong_AsUnsignedLongLong(digest));
     Py_XDECREF(digest);
     return allowed && !PyErr_Occurred();
 }
@@ -171,10 +212,7 @@ static bool calls_load(const Calls *calls, const Given *given, Load *load)
         load->stride = load->count;
     if (given->many > 0)
         calls_load_parts(given, size, load);
-    bool alike = true;
-    for (int i = 0; i < given->many; i++)
-        alike = alike && given->parts[i].count == given->whole.count;
-    return alike;
+    return calls_is_even(given);
 }
 
 const Load calls_nothing = {.manner = NOTHING, .root = -1};
@@ -337,7 +375,7 @@ bool calls_find(Calls *calls, const Given *given, Doing *doing)
         return false;
     *doing = plan->doing;
     Py_XINCREF(doing->kind);
-    bool known = doing->way != PROGRAM && calls->relay == NULL;
+    bool known = doing->kind == NULL || (doing->way != PROGRAM && calls->relay == NULL);
     if (!known) { /* of several hosts a program may follow where not all have sent their data along */
         doing->program = PyObject_GetAttrString(doing->kind, "program");
         if (doing->program == Py_None)

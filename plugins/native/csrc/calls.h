@@ -6,6 +6,8 @@
 #include "recorder.h"
 #include "turn.h"
 
+enum { UNASKED = -2 };
+
 typedef struct {
     PyObject_HEAD
     Board *board; /* or */
@@ -16,9 +18,10 @@ typedef struct {
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
     PyObject *sequence, *collected, *owner; /* of the group that is served, as the trail is; NULL before */
-    PyObject *tell, *wait, *learn, *allow, *kind, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
+    PyObject *tell, *wait, *learn, *along, *allow, *kind, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
+    int64_t along_nbytes[NAMES]; /* up to how many bytes go along between hosts; UNASKED before Python has said it */
 } Calls;
 
 /* How what was given is done, if it has been found; what it holds is owned. It holds until plans are forgotten. */

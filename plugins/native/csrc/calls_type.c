@@ -218,11 +218,12 @@ static PyObject *calls_ops_of(PyObject *given)
 /* Where each object is that is held. */
 static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
                               offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
-                              offsetof(Calls, learn),     offsetof(Calls, allow),       offsetof(Calls, kind),  offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
+                              offsetof(Calls, learn),     offsetof(Calls, along), offsetof(Calls, allow),       offsetof(Calls, kind),  offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
 /* What is asked of `CallHooks`. */
 static const Hook hooks[] = {{"tell", offsetof(Calls, tell), NULL},
                              {"wait", offsetof(Calls, wait), NULL},
                              {"learn", offsetof(Calls, learn), NULL},
+                             {"along", offsetof(Calls, along), NULL},
                              {"allow", offsetof(Calls, allow), NULL},
                              {"kind", offsetof(Calls, kind), NULL},
                              {"garbled", offsetof(Calls, garbled), NULL},
@@ -282,6 +283,8 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
         calls->members.size = calls->wire->size;
         calls->waited_ns = &calls->wire->waited_ns;
     }
+    for (int i = 0; i < NAMES; i++)
+        calls->along_nbytes[i] = UNASKED;
     calls->turn = (Turn *)Py_NewRef(turn);
     if ((calls->members.ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks, sizeof hooks / sizeof *hooks))
         Py_CLEAR(calls);

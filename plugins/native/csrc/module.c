@@ -8,7 +8,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 33 };
+enum { API_VERSION = 34 };
 #ifndef SOURCES
 #define SOURCES 0u /* what tells these sources from others; setup.py says it */
 #endif

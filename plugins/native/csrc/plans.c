@@ -89,9 +89,9 @@ static uint64_t plans_pair(int source, int target, size_t count)
 }
 
 /* What stands for all counts that this rank sends, and receives, where each pair agrees for itself. */
-static void plans_sum(const Board *board, const Given *given, uint64_t about[RECORD_WORDS])
+static void plans_sum(int rank, int size, const Given *given, uint64_t about[RECORD_WORDS])
 {
-    int rank = board->rank, size = board->size, name = given->key.name;
+    int name = given->key.name;
     if (name == GATHER)
         about[SENT] = plans_pair(rank, given->root, given->whole.count);
     if (name == SCATTER)
@@ -104,13 +104,19 @@ static void plans_sum(const Board *board, const Given *given, uint64_t about[REC
     }
 }
 
+void plans_make_along(Doing *doing, int rank, int size, const Given *given, uint64_t digest)
+{
+    *doing = (Doing){.way = ALONG};
+    doing->about[DIGEST] = digest;
+    doing->about[COUNT] = given->whole.count;
+    plans_sum(rank, size, given, doing->about);
+}
+
 void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest)
 {
     Way way = plans_choose(board, given);
-    *doing = (Doing){.way = way};
-    doing->about[DIGEST] = digest ^ plans_salt(way, given->key.name);
-    doing->about[COUNT] = given->whole.count;
-    plans_sum(board, given, doing->about);
+    plans_make_along(doing, board->rank, board->size, given, digest ^ plans_salt(way, given->key.name));
+    doing->way = way;
     if (way == MOVE || way == COMBINE) {
         doing->fetch_count = plans_fetch_count(board, given);
         doing->about[LONGEST] = plans_longest(board, given, doing->fetch_count);

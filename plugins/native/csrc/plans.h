@@ -17,6 +17,8 @@ typedef struct {
 /* How long the arrays of all others are at the most that everyone reduces for itself. */
 enum { ONE_SHOT_NBYTES = 512 << 10 };
 
+/* Let the data of what was given go along between hosts; `digest` is that of what all ranks compare. */
+void plans_make_along(Doing *doing, int rank, int size, const Given *given, uint64_t digest);
 /* Choose how to do what was given at a board; `digest` is that of what all ranks compare. */
 void plans_make(Doing *doing, const Board *board, const Given *given, uint64_t digest);
 /* Take what a kind of call, which is owned by the caller, says of itself. Its `about` is at a board the digest, and the rest is

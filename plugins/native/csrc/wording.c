@@ -42,7 +42,8 @@ PyObject *wording_of(const Given *given, const char *name)
     bool has_shape = call == ALL_REDUCE || call == REDUCE || call == BROADCAST;
     bool has_parts = call == ALL_GATHER || call == REDUCE_SCATTER; /* which are the same on all ranks */
     Text text = {.length = 0};
-    wording_add(&text, "('%s', '%s', %d, '%s', ", name, given_reduces(given) ? kernels_op_name(given->op) : "", given->root, wording_dtype(given->kind));
+    wording_add(&text, "('%s', '%s', %d, '%s', ", name, given_reduces(given) ? kernels_op_name(given->op) : "", given->root,
+                given->array == NULL ? "" : wording_dtype(given->kind));
     wording_add(&text, "%zd, ", has_shape ? (Py_ssize_t)given->whole.count : (Py_ssize_t)-1);
     wording_add_numbers(&text, has_parts ? given->key.count : 0, given->key.numbers);
     wording_add(&text, ", ");

@@ -29,11 +29,11 @@ TERMS: dict[str, dict[str, Any]] = {
 }
 
 
-def collectives(group: Any = None) -> dict[str, Callable[..., Any]]:
+def collectives(group: Any = None, count: int = 4) -> dict[str, Callable[..., Any]]:
     """Return every collective by its name, on small arrays of its own, each as a function of its terms."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    array, parts = np.ones(4, np.float32), [np.ones(4, np.float32) for _ in range(size)]
-    whole, outs = np.ones(4 * size, np.float32), [np.empty(4, np.float32) for _ in range(size)]
+    array, parts = np.ones(count, np.float32), [np.ones(count, np.float32) for _ in range(size)]
+    whole, outs = np.ones(count * size, np.float32), [np.empty(count, np.float32) for _ in range(size)]
     target = np.empty_like(whole)
     root = 0 if group is None else dist.get_global_rank(group, 0)
     return {
@@ -239,7 +239,7 @@ def unhindered(call: Callable[[], Any]) -> int:
         if event == "return" and waits and waits[-1] is frame:
             waits.clear()
         elif event == "call" and not waits:
-            if frame.f_code.co_name == "wait":
+            if frame.f_code.co_name == "wait" or frame.f_code.co_filename.endswith("wiring.py"):
                 waits.append(frame)
             elif frame.f_code.co_name not in STANDING_UP:
                 found += 1
@@ -250,10 +250,19 @@ def unhindered(call: Callable[[], Any]) -> int:
     return found
 
 
-def first_calls() -> tuple[dict[str, int], set[str]]:
-    """Return how many functions of Python the first call of each kind calls, and which modules all of them load.
+def new_sizes() -> dict[str, int]:
+    """Return how many functions of Python the first call of a new size calls: the least of many."""
+    found = [{name: unhindered(call) for name, call in collectives(None, count).items()} for count in range(5, 35)]
+    return {name: min(counts[name] for counts in found) for name in found[0]}
+
+
+def first_calls() -> tuple[dict[str, int], dict[str, int], set[str]]:
+    """Return how many functions of Python first calls call, and which modules all of them load.
 
     A message is sent before the other receives it, as the store tells.
+
+    Returns:
+        The numbers of the first call of each kind; of the first of a new size, the least of many; and the modules.
     """
     begin(60.0)
     store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
@@ -278,7 +287,8 @@ def first_calls() -> tuple[dict[str, int], set[str]]:
             store.get(f"{name.replace('recv', 'send')} is done")
             found[name] = unhindered(call)
     found |= {name: unhindered(call) for name, call in made.items()}
+    least = new_sizes()
     loaded = set(sys.modules) - before
     dist.barrier()
     end()
-    return found, loaded
+    return found, least, loaded

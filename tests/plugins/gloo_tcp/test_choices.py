@@ -23,7 +23,7 @@ from rankwise_gloo_tcp.collectives import several_hosts
 from rankwise_gloo_tcp.collectives.along import Along
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
-from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, Relayed
+from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, Relayed, travelling
 from rankwise_gloo_tcp.collectives.selection import Selection
 from rankwise_gloo_tcp.collectives.subset import Spread
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
@@ -295,6 +295,35 @@ def test_a_forced_algorithm_that_is_impossible_gives_way_to_the_table(op: str, f
     of_the_table = fitting_algorithm(op, nbytes, size, NETWORK).name
     possible = (op, size) == ("broadcast", 2)
     assert BetweenHosts(comm).choose(op, nbytes) == (forced if possible else of_the_table)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("op", NETWORK)
+def test_a_bound_says_what_goes_along(op: str, size: int) -> None:
+    known = edges(op, NETWORK) if op in REDUCING or op == "broadcast" else [0]  # of other calls ranks know no size
+    for forced in ("", *dict.fromkeys(line.name for line in NETWORK[op])):
+        comm: Any = Comm(0, size, Notes())
+        comm.selection = Selection({op: forced} if forced else {})
+        strategy = BetweenHosts(comm)
+        for nbytes in (edge + more for edge in known for more in (0, 1)):
+            goes = strategy.choose(op, nbytes) in ("along", "direct")
+            assert (nbytes <= strategy.along_nbytes(op)) == goes, (forced, nbytes)
+
+
+@pytest.mark.parametrize("forced", ["", "along", "hosts"])
+@pytest.mark.parametrize("hosts", HOSTS, ids=str)
+@pytest.mark.parametrize(("op", "dtype", "reduction"), [case for case in CASES if case[0] not in EACH_ITS_OWN])
+def test_so_it_does_among_several_hosts(
+    op: str, dtype: np.dtype[Any], reduction: str, hosts: list[list[int]], forced: str
+) -> None:
+    size, notes = sum(map(len, hosts)), Notes()
+    comm: Any = Comm(0, size, notes)
+    comm.selection = Selection({op: forced} if forced else {})
+    local: Any = OnHost(0, len(hosts[0]), notes)
+    strategy = several_hosts.SeveralHosts(comm, hosts, local)
+    for count in counts(op, dtype, reduction, MIXED):
+        made = call(strategy, op, shares(count, size, alike=True), count, (dtype, reduction), 0)
+        assert (travelling(made) <= strategy.along_nbytes(op)) == (strategy.prepare(made) is not None), count
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["", "parts alike"])

@@ -18,8 +18,13 @@ COMPILED = {
     "async_op": 12,
     "async_op with timeout": 13,
 }
-#: And the first call of each kind: of a collective, what asks the table, and makes a digest of what all ranks compare.
-FIRST_MESSAGE, FIRST_BARRIER, FIRST_COLLECTIVE = 12, 8, 20
+#: And the first call of each kind: of a collective, what asks the table, and makes a digest of what all ranks compare;
+#: between hosts also what finds up to how many bytes go along.
+FIRST_BARRIER, FIRST_COLLECTIVE = {"one host": 5, "one rank a host": 26}, {"one host": 14, "one rank a host": 34}
+#: And the first of a new size.
+NEW_SIZE = 8
+#: And the first message; between hosts the first work that C does not make loads the module of such.
+FIRST_MESSAGE, FIRST_WORK, WORKS = 10, {"one host": 10, "one rank a host": 150}, {"rankwise.calls.message_work"}
 PYTHON = {"async_op": 16, "async_op with timeout": 17}
 TRANSPORTS = {"one host": "shm", "one rank a host": "tcp"}
 
@@ -61,16 +66,21 @@ def test_credit_is_given_without_python() -> None:
     assert run_ranks(counted_programs.credited, 2, 800, 16 << 10, env=env, timeout=PATIENCE_S) == [set(), set()]
 
 
-def test_first_calls_load_nothing_and_make_little() -> None:
+@pytest.mark.parametrize("layout", TRANSPORTS)
+def test_first_calls_load_nothing_and_make_little(layout: str) -> None:
     pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
-    env = {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"}
-    for found, loaded in run_ranks(counted_programs.first_calls, 2, env=env, timeout=PATIENCE_S):
-        assert not loaded
+    env = {"RANKWISE_GLOO_TRANSPORT": TRANSPORTS[layout], "RANKWISE_NATIVE": "on"}
+    for found, new_sizes, loaded in run_ranks(counted_programs.first_calls, 2, env=env, timeout=PATIENCE_S):
+        assert loaded == (set() if layout == "one host" else loaded & WORKS)
         assert len(found) == 14
+        works = [found.pop(name) for name in ("isend", "irecv") if name in found]
+        assert max(works) <= FIRST_WORK[layout], works
         messages = {name: count for name, count in found.items() if name.endswith(("send", "recv"))}
         assert max(messages.values()) <= FIRST_MESSAGE, messages
-        assert found["barrier"] <= FIRST_BARRIER
-        assert max(found.values()) <= FIRST_COLLECTIVE, found
+        assert found["barrier"] <= FIRST_BARRIER[layout]
+        assert max(found.values()) <= FIRST_COLLECTIVE[layout], found
+        assert len(new_sizes) == 12
+        assert max(new_sizes.values()) <= NEW_SIZE, new_sizes
 
 
 @pytest.mark.parametrize("layout", TRANSPORTS)

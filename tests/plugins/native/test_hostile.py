@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -90,6 +90,9 @@ class Hooks:
 
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
         return self.kinds.get(kind_of(name, array, option, numbers, RANK))
+
+    def along(self, name: str) -> NoReturn:
+        raise AssertionError("calls at a board have no wire")
 
     def allow(self, name: str, array: Any, option: Any, text: bytes) -> None:
         return None  # so that `learn` is asked

@@ -113,9 +113,9 @@ def fitting_algorithm(
 ) -> AlgorithmChoice:
     """Return the line of a table for an operation on `nbytes` bytes and `size` ranks."""
     for choice in table[op]:
-        share = None if choice.max_share_nbytes is None else choice.max_share_nbytes * size
-        bounds = (choice.max_nbytes, nbytes), (choice.max_ranks, size), (share, nbytes)
-        if all(bound is None or value <= bound for bound, value in bounds):
+        _, most, ranks, share = choice
+        fits = (most is None or nbytes <= most) and (ranks is None or size <= ranks)
+        if fits and (share is None or nbytes <= share * size):
             return choice
     raise LookupError(f"the table of {op} ends with a bound")
 

@@ -153,8 +153,10 @@ class CallHooks(Protocol):
         """Wait for those who are late, and return the deadline of the call; None or a time-out the first time."""
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
         """Return the kind of a call that has been prepared, a `KindAtBoard` or a `KindBetweenHosts`, or None."""
+    def along(self, name: str, /) -> int:
+        """Return up to how many bytes of a call between hosts go with the comparison, of those that all ranks know."""
     def allow(self, name: str, array: Any, option: Any, text: bytes, /) -> int | None:
-        """Return the digest of a call at a board which the group's table allows, or None."""
+        """Return the digest of a call which the group's table allows, or None."""
     def kind(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
         """Return the kind of a call that was allowed."""
     def garbled(self) -> BaseException:

@@ -23,12 +23,15 @@ from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
 from rankwise_gloo_tcp.collectives.means import Direct, Long
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.strategy import Strategy
-from rankwise_gloo_tcp.collectives.tables import NETWORK
+from rankwise_gloo_tcp.collectives.tables import NETWORK, longest_along
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 __all__ = ["BetweenHosts", "reducing", "travelling"]
+
+#: The algorithms whose data goes along, or some of it.
+_ALONG = ("along", "direct")
 
 
 class BetweenHosts(Strategy):
@@ -71,12 +74,16 @@ class BetweenHosts(Strategy):
 
     def along(self, call: Call) -> Along | None:
         """Return the same, if the call is such a one."""
-        if self.size > FEW_RANKS or call.op not in NETWORK or self._chosen(call) not in ("along", "direct"):
+        if self.size > FEW_RANKS or call.op not in NETWORK or self._chosen(call) not in _ALONG:
             return None
         if call.array is None:
             return Along(self.comm, self._opening, call)
         kind = Moved if call.reduce_op is None else Reduced
         return kind(self.comm, self._opening, call)
+
+    def along_nbytes(self, op: str) -> int:
+        """Return up to how many bytes of a call go along; of those that only a rank itself knows none count."""
+        return longest_along(op, NETWORK, inline_nbytes(self.size), lambda nbytes: self.choose(op, nbytes) in _ALONG)
 
     def _chosen(self, call: Call) -> str:
         """Return the algorithm of a call."""

@@ -236,6 +236,9 @@ class _Strategy(Protocol):
     def carrier(self) -> Any:
         """What knows how long this rank has waited."""
 
+    def in_python(self, call: Call) -> Prepared | None:
+        """Return what does a kind of call that C does not take; None where nothing is prepared for it."""
+
 
 class CompiledKind:
     """One kind of call that C may know; if it does not take one, that is done in Python.
@@ -246,14 +249,17 @@ class CompiledKind:
 
     Attributes:
         about: What all ranks compare: at a board the digest alone, else the whole record.
+        is_prepared: Whether something is prepared for it in Python too.
     """
 
     about: Any
+    is_prepared = False
     #: Its steps, where these are noted.
     program: Program | None = None
 
     def __init__(self, comm: GlooCommunicator, fingerprint: Fingerprint) -> None:
         self.comm, self.fingerprint = comm, fingerprint
+        self._in_python: Prepared | None = None
 
     def bind(self, call: Call) -> Any:
         """Return what C is given of the call."""
@@ -261,8 +267,7 @@ class CompiledKind:
 
     def run(self, given: Any, sequence: int, deadline: Deadline) -> None:
         """Compare a call with those of the others, and carry it out."""
-        comm, (name, args) = self.comm, given
-        strategy: _Strategy = comm.strategy  # type: ignore[assignment]  # as it has made this
+        comm, (name, args), strategy = self.comm, given, self._strategy
         carrier = strategy.carrier
         waited_ns = carrier.waited_ns
         if not strategy.calls.run(name, args, sequence, deadline):
@@ -271,25 +276,29 @@ class CompiledKind:
             comm.on_wait(carrier.waited_ns - waited_ns)
 
     def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
-        """Do the same where C does not take the call: compare the calls, and take its steps one by one."""
-        self.comm.compare_and_run(call, self.comm.algorithm(call), sequence, deadline)
+        """Do the same where C does not take the call: as prepared, or its steps one by one after the comparison."""
+        if self._in_python is None and self.is_prepared:
+            self._in_python = self._strategy.in_python(call)
+        if self._in_python is None:
+            self.comm.compare_and_run(call, self.comm.algorithm(call), sequence, deadline)
+        else:
+            self._in_python.run(self._in_python.bind(call), sequence, deadline)
+
+    @property
+    def _strategy(self) -> _Strategy:
+        """That of the group, which is open, as a call has its turn."""
+        strategy: _Strategy = self.comm.strategy  # type: ignore[assignment]  # as it has made this
+        return strategy
 
 
 class CompiledAtBoard(CompiledKind):
     """One kind of call at the board."""
 
+    is_prepared = True
+
     def __init__(self, comm: GlooCommunicator, fingerprint: Fingerprint) -> None:
         super().__init__(comm, fingerprint)
         self.about = fingerprint.digest()
-        self._in_python: AtBoard | None = None
-
-    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
-        """Carry a call out at the same board."""
-        strategy = self.comm.strategy
-        assert isinstance(strategy, CompiledHost)  # as a call has its turn, the group is open
-        if self._in_python is None:
-            self._in_python = strategy.in_python(call)
-        self._in_python.run(self._in_python.bind(call), sequence, deadline)
 
 
 class _InSteps(CompiledKind):
@@ -306,12 +315,19 @@ def _left_to_steps(deadline: Deadline, counts: object) -> None:
 
 
 class KindHooks:
-    """What compiled calls of one group ask for about kinds of calls, and when one has failed."""
+    """What compiled calls of one group ask for about kinds of calls, and when one has failed.
 
-    __slots__ = ("_comm", "group", "tell")
+    Args:
+        comm: The group.
+        chosen: Makes the kind of a call that C has chosen the way of.
+    """
 
-    def __init__(self, comm: GlooCommunicator) -> None:
-        self._comm = comm
+    __slots__ = ("_chosen", "_comm", "group", "tell")
+
+    def __init__(
+        self, comm: GlooCommunicator, chosen: Callable[[GlooCommunicator, Fingerprint], CompiledKind]
+    ) -> None:
+        self._comm, self._chosen = comm, chosen
         self.tell = comm.order.tell
         #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
         self.group: Caller | Context = comm.context
@@ -328,11 +344,37 @@ class KindHooks:
         found: Any = self._comm.kinds.get(kind(name, array, option, numbers, self._comm.rank))
         return found if isinstance(found, CompiledKind) else None
 
-    def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
-        """Leave a call to the slow path, as others do that C does not choose the way of."""
-        return None
+    def along(self, name: str) -> int:
+        """Return up to how many bytes go with the comparison of calls between hosts; -1 if these are left to Python."""
+        return self._comm.strategy.along_nbytes(name)
 
-    kind = learn
+    def allow(self, name: str, array: Array | None, option: Any, text: bytes) -> int | None:
+        """Return the digest of a public call that C has worded, as far as the group's table allows that call.
+
+        C has checked everything else. If the table refuses the call, the public function finds that too, and raises it.
+        """
+        group = self.group
+        if isinstance(group, Context):  # which has no public calls
+            return None
+        try:
+            if array is None:
+                lane, _ = group.any_lane(name)
+            else:
+                lane = group.lane(array, name, option if type(option) is ReduceOp else None)
+        except (DistError, TypeError, ValueError):
+            return None
+        return Fingerprint.digest_of(text) if lane is self._comm else None
+
+    def kind(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> CompiledKind:
+        """Return the kind of a call that was allowed, which only errors and asynchronous calls ask for."""
+        comm = self._comm
+        kind = kind_of(name, array, option, numbers, comm.rank)
+        found: Any = comm.kinds.get(kind)
+        if isinstance(found, CompiledKind):
+            return found
+        made = self._chosen(comm, fingerprint_of(name, array, option, numbers, comm.rank))
+        comm.keep(kind, made)
+        return made
 
     def garbled(self) -> DistError:
         """Return what is wrong with a rank that says it makes the same call."""
@@ -372,33 +414,8 @@ class CallHooks(KindHooks):
     __slots__ = ("_board",)
 
     def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
-        super().__init__(comm)
+        super().__init__(comm, CompiledAtBoard)
         self._board = board
-
-    def allow(self, name: str, array: Array, option: Any, text: bytes) -> int | None:
-        """Return the digest of a public call that C has worded, as far as the group's table allows that call.
-
-        C has checked everything else. If the table refuses the call, the public function finds that too, and raises it.
-        """
-        group = self.group
-        if isinstance(group, Context):  # which has no public calls
-            return None
-        try:
-            lane = group.lane(array, name, option if type(option) is ReduceOp else None)
-        except (DistError, TypeError, ValueError):
-            return None
-        return Fingerprint.digest_of(text) if lane is self._comm else None
-
-    def kind(self, name: str, array: Array, option: Any, numbers: tuple[int, ...]) -> CompiledKind:
-        """Return the kind of a call that was allowed, which only errors and asynchronous calls ask for."""
-        comm = self._comm
-        kind = kind_of(name, array, option, numbers, comm.rank)
-        found: Any = comm.kinds.get(kind)
-        if isinstance(found, CompiledKind):
-            return found
-        made = CompiledAtBoard(comm, fingerprint_of(name, array, option, numbers, comm.rank))
-        comm.keep(kind, made)
-        return made
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:
         """Wait for the ranks that are late, and return the call's deadline.

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rankwise.backends import Call, Caller, Deadline, Prepared, Shortcuts, Timeout
+from rankwise.backends import Call, Caller, Deadline, Fingerprint, Prepared, Shortcuts, Timeout
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.compiled import WAYS
@@ -38,13 +38,13 @@ class InC(CompiledKind):
     """One kind of call between hosts, whose data goes along, or that has steps, or both."""
 
     def __init__(
-        self, comm: GlooCommunicator, call: Call, along: Prepared | None, program: Program | None = None
+        self, comm: GlooCommunicator, fingerprint: Fingerprint, along: bool = True, program: Program | None = None
     ) -> None:
-        super().__init__(comm, call.fingerprint)
+        super().__init__(comm, fingerprint)
         #: Its steps are those of a long call, or of one whose data may not all have come along.
-        self._along, self.program = along, program
-        self.way = WAYS["ALONG"] if along is not None else _LEFT if program is None else WAYS["PROGRAM"]
-        self._say(along is not None)
+        self.program, self.is_prepared = program, along
+        self.way = WAYS["ALONG"] if along else _LEFT if program is None else WAYS["PROGRAM"]
+        self._say(along)
 
     def _say(self, along: bool) -> None:
         self.about = (*_RECORD.unpack(told(self.fingerprint, self.comm.rank, 0, along)[8:]), 0)
@@ -54,20 +54,13 @@ class InC(CompiledKind):
         self.way = WAYS["PROGRAM"]
         self._say(along=False)
 
-    def run_in_python(self, call: Call, sequence: int, deadline: Deadline) -> None:
-        """Carry a call out as one that is not compiled."""
-        if self._along is None:
-            super().run_in_python(call, sequence, deadline)
-        else:
-            self._along.run(self._along.bind(call), sequence, deadline)
-
 
 class CompiledBetweenHosts(BetweenHosts):
     """The strategy of a few ranks that share no memory, where the compiled parts are installed."""
 
     def __init__(self, comm: GlooCommunicator) -> None:
         super().__init__(comm)
-        self._hooks = WireCallHooks(comm)
+        self._hooks = WireCallHooks(comm, InC)
         self.carrier = make_wire(comm, self._opening, range(comm.size), self._hooks)
         self.calls = Calls(self.carrier, comm.order.turn, COMPILED_OPS, self._hooks)
         self._wires = Wires(comm, self._hooks)
@@ -76,9 +69,14 @@ class CompiledBetweenHosts(BetweenHosts):
         """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
         along = self.along(call)
         if along is not None:
-            return InC(self.comm, call, along) if along.whole else along
+            return InC(self.comm, along.fingerprint) if along.whole else along
         program = noted(call, self, None, self.calls, self._wires)
-        return None if program is None and call.describe is None else InC(self.comm, call, None, program)
+        nothing = program is None and call.describe is None
+        return None if nothing else InC(self.comm, call.fingerprint, False, program)
+
+    def in_python(self, call: Call) -> Prepared | None:
+        """Return what does a kind of call that C does not take."""
+        return self.along(call)
 
     def means(self, deadline: Deadline) -> Means:
         """Return what moves large data, until a deadline."""
@@ -123,7 +121,11 @@ class CompiledSeveralHosts(SeveralHosts):
         may_follow = relayed is None or call.op in EACH_ITS_OWN
         program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
         nothing = relayed is None and program is None and call.describe is None
-        return None if nothing else InC(self.comm, call, relayed, program)
+        return None if nothing else InC(self.comm, call.fingerprint, relayed is not None, program)
+
+    def in_python(self, call: Call) -> Prepared | None:
+        """Return what does a kind of call that C does not take."""
+        return super().prepare(call)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
@@ -178,7 +180,7 @@ class _Hooks(WireCallHooks):
     """What compiled calls of several hosts ask for."""
 
     def __init__(self, comm: GlooCommunicator, local: GlooCommunicator) -> None:
-        super().__init__(comm)
+        super().__init__(comm, InC)
         self._local = local
 
     def wait(self, given: Deadline | Timeout | None) -> Deadline:

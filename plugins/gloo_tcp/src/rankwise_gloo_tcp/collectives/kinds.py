@@ -50,8 +50,10 @@ def kind_of_described(name: str, array: Array, option: Any, numbers: tuple[int, 
     return name, root if reduces is None else reduces, array.dtype, rest[0], *sizes
 
 
-def fingerprint_of(name: str, array: Array, option: Any, numbers: tuple[int, ...], rank: int) -> Fingerprint:
+def fingerprint_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> Fingerprint:
     """Return `Call.fingerprint` of a call of this rank on an array in C order."""
+    if array is None:
+        return Fingerprint(name)
     dtype = dtype_text(array.dtype)
     if name == "all_reduce":
         return Fingerprint(name, option.name, -1, dtype, array.size, shape=numbers)

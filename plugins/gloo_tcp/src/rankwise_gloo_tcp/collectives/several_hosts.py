@@ -34,7 +34,7 @@ from rankwise_gloo_tcp.collectives.relay import (
     travelling,
 )
 from rankwise_gloo_tcp.collectives.strategy import Strategy
-from rankwise_gloo_tcp.collectives.tables import MIXED, of_one_rank
+from rankwise_gloo_tcp.collectives.tables import MIXED, longest_along, of_one_rank
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -92,6 +92,11 @@ class SeveralHosts(Strategy):
         return name
 
     # ------------------------------------------------------------------ collectives
+
+    def along_nbytes(self, op: str) -> int:
+        """Return up to how many bytes of a call go with the comparison, if all parts are of one size."""
+        most, choose = of_one_rank(op, self._relay.along_nbytes, self.size), self.comm.selection.choose_mixed
+        return longest_along(op, MIXED, most, lambda nbytes: choose(op, nbytes, self.size) == "along")
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does small calls of a kind, whose data goes with the comparison."""

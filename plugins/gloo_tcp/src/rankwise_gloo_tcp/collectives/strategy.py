@@ -40,6 +40,10 @@ class Strategy:
         """Return what does all calls of a kind, of NumPy's arrays, where much of them is the same each time."""
         return None
 
+    def along_nbytes(self, op: str) -> int:
+        """Return up to how many bytes of a call go with the comparison between hosts; -1 if none do."""
+        return -1
+
     def algorithm(self, call: Call) -> Any:
         """Return what `compare_and_run` runs."""
         if call.array is None or type(call.array) is np.ndarray:

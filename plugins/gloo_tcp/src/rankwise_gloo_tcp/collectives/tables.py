@@ -6,7 +6,7 @@ fitted by `benchmarks/fit_selection.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ from rankwise.backends import AlgorithmChoice as Choice
 from rankwise.backends import Explanation, Stage, derived_algorithm
 from rankwise.backends import fitting_algorithm as fitting
 
-__all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain", "of_one_rank"]
+__all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain", "longest_along", "of_one_rank"]
 
 #: How much data goes with the comparison of the calls at the most where hosts have several ranks: among a few hosts,
 #: each of which says how long its data is, and among more.
@@ -124,6 +124,12 @@ def along_nbytes(hosts: Sequence[int]) -> int:
     in_a_row = inline_nbytes(len(hosts)) - _RECORD_NBYTES * max(hosts)
     at_a_board = least_area_nbytes(max(hosts)) - _RECORD_NBYTES * sum(hosts)
     return max(_ALONG_MANY_NBYTES, min(_ALONG_NBYTES, in_a_row, at_a_board) & -64)
+
+
+def longest_along(op: str, table: Table, most_nbytes: int, goes_along: Callable[[int], bool]) -> int:
+    """Return up to how many bytes `goes_along` says yes: a bound of the table, or as much as may; -1 for never."""
+    bounds = {0, most_nbytes, *[min(line.max_nbytes or 0, most_nbytes) for line in table[op]]}
+    return next(filter(goes_along, sorted(bounds, reverse=True)), -1)
 
 
 def of_one_rank(op: str, nbytes: int, size: int) -> int:
