@@ -140,7 +140,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     PyObject *deadline;
     if (!PyArg_ParseTuple(args, "y#O", &record, &nbytes, &deadline))
         return NULL;
-    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, &calls_nothing))
+    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, NULL))
         Py_RETURN_NONE;
     uint64_t about[RECORD_WORDS] = {0};
     memcpy(about, record, WIRE_RECORD_NBYTES);
@@ -148,7 +148,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     if (records == NULL)
         return NULL;
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
-    Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
+    Ending ending = relay_run(calls->relay, &call, about, NULL, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
         PyObject *told = calls_explain(calls, calls->failed, NULL, NULL, about[SEQUENCE], ending, call.deadline);
         Py_XDECREF(told);
