@@ -156,7 +156,7 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
     if (doing->way == PROGRAM || calls->wire == NULL)
         return true;
     bool can_reduce = !given_reduces(given) || kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) != NULL;
-    return can_reduce && calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, given, calls->members.rank, calls->members.size);
+    return can_reduce && swaps_fit(calls->wire, given);
 }
 
 /* Carry out the program of a call, once all have made the same. */
@@ -196,7 +196,7 @@ static Ending calls_open(Calls *calls, const Doing *doing, Given *given, Call *c
     if (calls->relay != NULL)
         return relay_run(calls->relay, call, call->about, alone ? NULL : given, NULL);
     if (calls->wire != NULL) {
-        Swap swap = {.wire = calls->wire, .rank = calls->members.rank, .size = calls->members.size, .about = call->about, .deadline = &call->deadline};
+        Swap swap = {.wire = calls->wire, .about = call->about, .deadline = &call->deadline};
         return alone ? swaps_compare(&swap) : swaps_along(&swap, given);
     }
     if (!board_enter(calls->board))

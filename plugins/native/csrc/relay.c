@@ -1,9 +1,8 @@
 #include "relay.h"
+#include "reduction.h"
 #include "swaps.h"
 #include <string.h>
 
-/* What is reduced is worked on in pieces that stay in the nearest cache. */
-enum { RELAY_PIECE = 8192 };
 /* From how many bytes on the interpreter is let go while they are copied or reduced. */
 enum { RELAY_LONG = 64 << 10 };
 /* The words of a record that are the same on all ranks: the number of the call, its digest and how much comes from each. */
@@ -163,8 +162,8 @@ static void relay_read_part(const Relay *relay, const unsigned char *from, const
 {
     Kind kind = load->of->kind;
     size_t item = kernels_kind_nbytes(kind), wide_item = kernels_kind_nbytes(load->wide);
-    unsigned char scratch[RELAY_PIECE];
-    for (size_t done = 0, step = RELAY_PIECE / wide_item; done < part.count; done += step) {
+    unsigned char scratch[REDUCTION_NBYTES];
+    for (size_t done = 0, step = REDUCTION_NBYTES / wide_item; done < part.count; done += step) {
         size_t now = part.count - done < step ? part.count - done : step;
         void *into = load->wide == kind ? part.bytes + done * item : scratch;
         memcpy(into, from + done * wide_item, now * wide_item);
@@ -203,7 +202,7 @@ static const unsigned char *relay_data_of_host(const Relay *relay, int which, un
 static void relay_merge(const Relay *relay, unsigned char *total, Source source, int count, unsigned long long parity, const Load *load)
 {
     Merge merge = kernels_merge_of(load->of->op, load->wide);
-    size_t item = kernels_kind_nbytes(load->wide), step = RELAY_PIECE / item;
+    size_t item = kernels_kind_nbytes(load->wide), step = REDUCTION_NBYTES / item;
     for (size_t done = 0; done < load->count; done += step) {
         size_t now = load->count - done < step ? load->count - done : step, at = done * item;
         const unsigned char *sum = source(relay, 0, parity) + at;
@@ -274,8 +273,7 @@ static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long pari
     PyThreadState *let_go = relay_let_go(load);
     relay_fill_row(relay, parity, load);
     relay_take_back(let_go);
-    Swap swap = {.wire = relay->wire, .rank = relay->here, .size = relay->hosts, .about = (const uint64_t *)(void *)relay->row,
-                 .deadline = &call->deadline};
+    Swap swap = {.wire = relay->wire, .about = (const uint64_t *)(void *)relay->row, .deadline = &call->deadline};
     size_t rest = relay->head - WIRE_RECORD_NBYTES; /* of the records, behind this rank's own */
     for (int k = 1; k < relay->hosts; k++) {
         int peer = (relay->here + k) % relay->hosts;
