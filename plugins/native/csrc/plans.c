@@ -159,18 +159,8 @@ bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
     switch (way) {
     case ONE_SHOT: return given->whole.count <= board->area_nbytes / item;
     case TWO_SHOT: return board_slot_nbytes(board, board->size) >= item;
-    default: return board_slot_nbytes(board, given->key.name == GATHER ? 1 : given->route.slots) >= given->route.item;
+    default: return board_slot_nbytes(board, given->route.slots) >= given->route.item;
     }
-}
-
-/* What goes to a root alone has the only slot at the board. */
-static void plans_use_one_slot(Route *route)
-{
-    route->slots = 1;
-    for (int i = 0; i < route->sends; i++)
-        route->send[i].slot = 0;
-    for (int i = 0; i < route->takes; i++)
-        route->take[i].slot = 0;
 }
 
 /* What this rank tells of the memory in which the outcome of an `all_gather` or a `broadcast` lies. */
@@ -232,15 +222,13 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     given->route.longest = doing->about[LONGEST];
     given->route.common = false;
     given->route.word = 0;
-    if (given->key.name == GATHER)
-        plans_use_one_slot(&given->route);
     Reduced reduced = {given->whole.bytes, given->whole.count, given->op, given->kind, takes, takes && given->root >= 0};
     switch (doing->way) {
     case MEET: return collectives_meet(call);
     case ONE_SHOT: return reductions_one_shot(call, &reduced);
     case TWO_SHOT: return plans_reduce(call, given, &reduced);
     case MOVE: return plans_move(call, given);
-    default: return reductions_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
+    default: return reductions_combine(call, &given->route, given->keep_from.bytes, given->whole.bytes, given->op, given->kind);
     }
 }
 

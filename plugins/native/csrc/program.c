@@ -132,8 +132,6 @@ static void program_move(Step *step, const Step *noted, const Works *works)
         if (items[i].owner != NULL)
             *items[i].owner = works->bases[place.base].owner;
     }
-    if (step->what == AT_BOARD)
-        step->given.out = step->given.whole.bytes;
 }
 
 /* ------------------------------------------------------------------ taking steps */

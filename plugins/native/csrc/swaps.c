@@ -30,7 +30,7 @@ static Part swaps_to(const Given *given, int peer)
     if (given->key.name == ALL_REDUCE)
         return given->whole;
     for (int i = 0; i < route->sends; i++)
-        if (route->slots == 1 || route->send[i].slot == peer)
+        if (route->send[i].peer == TO_ALL || route->send[i].peer == peer)
             return route->send[i].part;
     return (Part){0};
 }
@@ -221,15 +221,15 @@ static void swaps_put(const Swap *swap, const Given *given)
 Ending swaps_along(Swap *swap, const Given *given)
 {
     const Route *route = &given->route;
-    bool in_place = given->key.name == ALL_REDUCE, reduces = given_reduces(given);
+    bool reduces = given_reduces(given), takes = given->root < 0 || given->root == swap->wire->rank;
     for (int k = 1; k < swap->wire->size; k++) {
         int peer = (swap->wire->rank + k) % swap->wire->size;
         Part to = swaps_to(given, peer), from = swaps_from(given, peer);
         swaps_address(swap, k, to.bytes, to.count * route->item, from.count * route->item);
     }
     if (reduces) {
-        swap->out = in_place ? given->whole.bytes : given->out;
-        swap->own = in_place ? given->whole.bytes : given->keep_from.bytes;
+        swap->out = given->whole.bytes;
+        swap->own = given->key.name == REDUCE_SCATTER ? given->keep_from.bytes : given->whole.bytes;
         swap->op = given->op;
         swap->kind = given->kind;
     } else if (route->takes == 1 && route->take[0].part.count > 0)
@@ -237,7 +237,7 @@ Ending swaps_along(Swap *swap, const Given *given)
     swaps_overlap(swap);
     Ending ending = swaps_exchange(swap);
     if (ending == DONE && reduces)
-        swaps_merge(swap, in_place ? given->whole.count : route->takes == 0 ? 0 : route->take[0].part.count);
+        swaps_merge(swap, takes ? given->whole.count : 0);
     else if (ending == DONE)
         swaps_put(swap, given);
     return ending;
