@@ -126,14 +126,6 @@ PyObject *calls_explain(Calls *calls, PyObject *hook, const Given *given, const 
     return told;
 }
 
-static bool calls_number(Calls *calls, uint64_t *sequence)
-{
-    PyObject *next = Py_TYPE(calls->sequence)->tp_iternext(calls->sequence);
-    *sequence = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
-    Py_XDECREF(next);
-    return !PyErr_Occurred();
-}
-
 /* What the program of a call works on. */
 static Works calls_works(const Given *given)
 {
@@ -257,7 +249,7 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
     PyObject *until = Py_NewRef(timeout);
     do { /* once; and again where the ranks' memory orders differ */
         PyObject *again = NULL;
-        done = calls_number(calls, &sequence) && calls_carry_out(calls, doing, given, sequence, until, calls->broken, begin, &again);
+        done = arguments_next_number(calls->sequence, &sequence) && calls_carry_out(calls, doing, given, sequence, until, calls->broken, begin, &again);
         begin = (Meanwhile){0};
         Py_DECREF(until);
         until = again;

@@ -197,12 +197,10 @@ static size_t collectives_longest_of(const Route *route)
 /* Whether others may still read what an array lies over. */
 static bool collectives_offers(const Route *route, Part array)
 {
-    for (int i = 0; i < route->sends; i++) {
-        Part part = route->send[i].part;
-        if (part.bytes < array.bytes + array.count * route->item && array.bytes < part.bytes + part.count * route->item)
-            return true;
-    }
-    return false;
+    bool offers = false;
+    for (int i = 0; i < route->sends; i++)
+        offers = offers || collectives_touch(route->send[i].part, array, route->item);
+    return offers;
 }
 
 /* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. `left` is 0, or

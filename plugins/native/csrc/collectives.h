@@ -11,7 +11,7 @@ enum { MOST_PARTS = 16, TO_ALL = -1 };
 /* One call, with what it needs on its way. */
 typedef struct {
     Board *board;
-    const uint64_t *about;
+    uint64_t *about; /* the record of this one call */
     /* Called with the interpreter when others are late: waits for them, and returns the call's deadline; `deadline` is
        owned, and before that a time-out, or None for the group's. */
     PyObject *await, *deadline;
@@ -51,6 +51,12 @@ typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, ALONG, PROGRAM, W
 enum { LARGE = 65536 };
 /* Results of so many bytes are more than the nearer caches hold. */
 enum { STREAMED = 2 << 20 };
+
+/* Whether two parts have memory in common. */
+static inline bool collectives_touch(Part a, Part b, size_t item)
+{
+    return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
+}
 
 /* What a rank has for itself: where to and where from, and whether it is there. */
 typedef struct {

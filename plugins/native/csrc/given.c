@@ -84,20 +84,15 @@ static bool given_take_cut(Given *given, const Members *members, PyArrayObject *
     return true;
 }
 
-static bool given_touch(Part a, Part b, size_t item)
-{
-    return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
-}
-
 /* Whether no part that is written touches any other, or what is read but for a part with itself. */
 static bool given_apart(const Members *members, size_t item, const Part *written, const Part *read, int reads)
 {
     for (int i = 0; i < members->size; i++) {
         for (int j = 0; j < i; j++)
-            if (given_touch(written[i], written[j], item))
+            if (collectives_touch(written[i], written[j], item))
                 return false;
         for (int j = 0; j < reads; j++)
-            if (given_touch(written[i], read[j], item))
+            if (collectives_touch(written[i], read[j], item))
                 return false;
     }
     return true;
@@ -357,7 +352,7 @@ bool given_take_all_gather_single(const Members *members, PyObject *const *args,
 static bool given_spares(const Members *members, size_t item, const Part *parts, Part written)
 {
     for (int i = 0; i < members->size; i++)
-        if (given_touch(parts[i], written, item) && !(i == members->rank && parts[i].bytes == written.bytes))
+        if (collectives_touch(parts[i], written, item) && !(i == members->rank && parts[i].bytes == written.bytes))
             return false;
     return true;
 }
@@ -496,7 +491,7 @@ static bool given_is_apart(const Given *given)
 {
     for (int i = 0; i < given->many; i++)
         for (int j = 0; j <= i; j++)
-            if (given_touch(given->parts[i], j == i ? given->whole : given->parts[j], given->route.item))
+            if (collectives_touch(given->parts[i], j == i ? given->whole : given->parts[j], given->route.item))
                 return false;
     return true;
 }

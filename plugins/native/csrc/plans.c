@@ -175,14 +175,11 @@ static uint64_t plans_word_of(const Board *board, const Given *given)
     return shared_word_of(parts, board->size, given->route.item, given->keep_to.bytes == given->keep_from.bytes);
 }
 
-/* What a rank tells of a call, with a word on memory in common in the place of its longest part. */
-static const uint64_t *plans_tell(const uint64_t *about, uint64_t word, uint64_t copy[RECORD_WORDS])
+/* Tell of memory in common, in the place of the longest part. */
+static void plans_tell(Call *call, uint64_t word)
 {
-    if (word == 0)
-        return about;
-    memcpy(copy, about, RECORD_WORDS * sizeof *copy);
-    copy[LONGEST] = word;
-    return copy;
+    if (word != 0)
+        call->about[LONGEST] = word;
 }
 
 /* Copy data; ranks may have the outcome in common, and then tell so. */
@@ -191,12 +188,8 @@ static Ending plans_move(Call *call, Given *given)
     Route *route = &given->route;
     route->common = given->key.name == ALL_GATHER || given->key.name == BROADCAST;
     route->word = route->common && call->board->size <= MOST_PARTS ? plans_word_of(call->board, given) : 0;
-    uint64_t about[RECORD_WORDS];
-    const uint64_t *before = call->about;
-    call->about = plans_tell(before, route->word, about);
-    Ending ending = collectives_move(call, route, given->keep_to, given->keep_from);
-    call->about = before;
-    return ending;
+    plans_tell(call, route->word);
+    return collectives_move(call, route, given->keep_to, given->keep_from);
 }
 
 /* Reduce for all in the ranks' arrays themselves where these are in memory in common, and of a dtype that is summed as it is. */
@@ -205,12 +198,8 @@ static Ending plans_reduce(Call *call, const Given *given, const Reduced *reduce
     Blocks blocks = {0};
     if (given->key.name == ALL_REDUCE && kernels_accumulation_kind(given->op, given->kind) == given->kind)
         blocks = shared_blocks_of(given->whole, kernels_kind_nbytes(given->kind));
-    uint64_t about[RECORD_WORDS];
-    const uint64_t *before = call->about;
-    call->about = plans_tell(before, blocks.word, about);
-    Ending ending = reductions_two_shot(call, reduced, blocks.word == 0 ? NULL : &blocks);
-    call->about = before;
-    return ending;
+    plans_tell(call, blocks.word);
+    return reductions_two_shot(call, reduced, blocks.word == 0 ? NULL : &blocks);
 }
 
 Ending plans_go(const Doing *doing, Call *call, Given *given)

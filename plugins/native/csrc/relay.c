@@ -1,4 +1,5 @@
 #include "relay.h"
+#include "arguments.h"
 #include "reduction.h"
 #include "swaps.h"
 #include <string.h>
@@ -127,20 +128,12 @@ static unsigned long long relay_flip(Relay *relay, Call *call)
     return relay->board != NULL ? collectives_flip(call) : (relay->parity ^= 1);
 }
 
-bool relay_number(const Relay *relay, uint64_t *number)
-{
-    PyObject *next = Py_TYPE(relay->sequence)->tp_iternext(relay->sequence);
-    *number = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
-    Py_XDECREF(next);
-    return !PyErr_Occurred();
-}
-
 /* Let all ranks of this host come to a step, which is a call of its group. */
 static Ending relay_meet(const Relay *relay, Call *call, uint64_t step[RECORD_WORDS])
 {
     if (relay->board == NULL)
         return DONE;
-    if (!relay_number(relay, &step[SEQUENCE]))
+    if (!arguments_next_number(relay->sequence, &step[SEQUENCE]))
         return BROKEN;
     call->about = step;
     Ending ending = collectives_exchange(call);

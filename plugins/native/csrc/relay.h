@@ -34,8 +34,6 @@ bool relay_fits(const Relay *relay, const Given *given);
    leaves it to the caller whether they are of one call. */
 Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Given *given, unsigned char *records);
 
-/* Take the next number of the calls of this host's group; false with an exception set. */
-bool relay_number(const Relay *relay, uint64_t *number);
 /* Note for how long others were waited for, and for how long of that over other wires. */
 void relay_note_waits(Relay *relay, int64_t elsewhere_ns);
 
