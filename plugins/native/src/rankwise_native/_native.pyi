@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
@@ -355,19 +355,8 @@ class Wire:
 
 class Program: ...
 
-class HostOfRelay(Protocol):
-    """What a relay knows of its host, in this order, as a tuple."""
-
-    @property
-    def board(self) -> Any: ...
-    @property
-    def turn(self) -> Any: ...
-    @property
-    def numbers(self) -> Iterator[int]: ...
-    @property
-    def gather(self) -> tuple[int, ...]: ...
-    @property
-    def spread(self) -> tuple[int, ...]: ...
+# What a relay knows of its host: the board, whose turn it is, the numbers of calls, and what two steps compare.
+HostOfRelay: TypeAlias = tuple[Any, Any, Iterator[int], tuple[int, ...], tuple[int, ...]]
 
 class Relay:
     waited_ns: int
