@@ -43,6 +43,14 @@ PyArrayObject *arguments_plain(PyObject *object, bool written)
     return (PyArray_FLAGS(array) & wanted) == wanted && PyArray_ISNOTSWAPPED(array) ? array : NULL;
 }
 
+bool arguments_next_number(PyObject *numbers, uint64_t *number)
+{
+    PyObject *next = Py_TYPE(numbers)->tp_iternext(numbers);
+    *number = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
+    Py_XDECREF(next);
+    return !PyErr_Occurred();
+}
+
 PyObject *arguments_raised(void)
 {
 #if PY_VERSION_HEX >= 0x030C0000

@@ -10,6 +10,8 @@
 int arguments_kind(PyArrayObject *array);
 /* A plain array, as it lies in memory; NULL for anything else. */
 PyArrayObject *arguments_plain(PyObject *object, bool written);
+/* Take the next number of a group's calls, of what counts them; false with an exception set. */
+bool arguments_next_number(PyObject *numbers, uint64_t *number);
 /* The exception that is set, which is taken away. */
 PyObject *arguments_raised(void);
 /* Set it again; the reference is taken, and NULL is nothing to set. */

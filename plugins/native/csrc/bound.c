@@ -3,6 +3,7 @@
    failed, arrays that are others than before. */
 #include "arguments.h"
 #include "calls.h"
+#include "hooks.h"
 #include "shared.h"
 #include <string.h>
 
@@ -136,28 +137,23 @@ PyObject *bound_new(Calls *calls, const char *name, PyObject *args, PyObject *ti
 
 /* ------------------------------------------------------------------ the type */
 
+#define AT(member) offsetof(Bound, member)
+
+/* What is held besides arrays: first what a call misses once this has been let go. */
+static const size_t held[] = {AT(plain), AT(calls), AT(args), AT(timeout), AT(raised), AT(found.doing.kind), AT(found.doing.program)};
+enum { HELD = sizeof held / sizeof *held };
+
 static int bound_traverse(Bound *bound, visitproc visit, void *arg)
 {
-    Py_VISIT(bound->calls);
-    Py_VISIT(bound->args);
-    Py_VISIT(bound->plain);
-    Py_VISIT(bound->raised);
-    Py_VISIT(bound->found.doing.kind);
-    Py_VISIT(bound->found.doing.program);
-    return 0;
+    return held_visit(bound, held, HELD, visit, arg);
 }
 
 static int bound_clear(Bound *bound)
 {
-    calls_drop(&bound->found.doing);
+    held_clear(bound, held, HELD);
     given_drop(&bound->given);
     while (bound->seen_count > 0)
         Py_DECREF(bound->seen[--bound->seen_count].array);
-    Py_CLEAR(bound->args);
-    Py_CLEAR(bound->timeout);
-    Py_CLEAR(bound->plain);
-    Py_CLEAR(bound->raised);
-    Py_CLEAR(bound->calls);
     return 0;
 }
 

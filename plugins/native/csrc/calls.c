@@ -167,56 +167,6 @@ PyObject *calls_explain(Calls *calls, PyObject *hook, const Given *given, const 
     return told;
 }
 
-static bool calls_number(Calls *calls, uint64_t *sequence)
-{
-    PyObject *next = Py_TYPE(calls->sequence)->tp_iternext(calls->sequence);
-    *sequence = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
-    Py_XDECREF(next);
-    return !PyErr_Occurred();
-}
-
-/* Say which arrays hold what this rank gives and takes, where it has one for each rank. */
-static void calls_load_parts(const Given *given, int size, Load *load)
-{
-    int name = given->key.name;
-    bool gives = name == ALL_TO_ALL || name == REDUCE_SCATTER || name == SCATTER, takes = !gives || name == ALL_TO_ALL;
-    if (gives) {
-        load->given = size;
-        memcpy(load->gives, given->parts, (size_t)size * sizeof *load->gives);
-    }
-    if (takes) { /* of an all_to_all behind what this rank gives */
-        load->taken = size;
-        memcpy(load->takes, given->parts + given->many - size, (size_t)size * sizeof *load->takes);
-    }
-}
-
-/* What goes along with a call; false if it is nothing that a relay knows. */
-static bool calls_load(const Calls *calls, const Given *given, Load *load)
-{
-    int name = given->key.name, rank = calls->members.rank, size = calls->members.size;
-    *load = (Load){.manner = NOTHING, .root = given->root, .op = given->op, .kind = given->kind};
-    if (given->array == NULL)
-        return true;
-    bool is_root = rank == given->root, spreads = name == BROADCAST || name == SCATTER;
-    load->manner = given_reduces(given) ? SUMMED : spreads ? SENT_BY_ROOT : GATHERED;
-    load->wide = load->manner == SUMMED ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
-    load->count = given->whole.count;
-    load->given = !spreads || is_root;
-    load->taken = spreads ? name == SCATTER || !is_root : given->root < 0 || is_root;
-    load->gives[0] = load->takes[0] = given->whole;
-    if (name == REDUCE_SCATTER || name == SCATTER || name == ALL_TO_ALL) { /* each takes its part of what comes */
-        load->count *= (size_t)size;
-        load->first = given->whole.count * (size_t)rank;
-    }
-    if (name == ALL_TO_ALL)
-        load->stride = load->count;
-    if (given->many > 0)
-        calls_load_parts(given, size, load);
-    return calls_is_even(given);
-}
-
-const Load calls_nothing = {.manner = NOTHING, .root = -1};
-
 /* What the program of a call works on. */
 static Works calls_works(const Given *given)
 {
@@ -234,15 +184,12 @@ static bool calls_fits(const Calls *calls, const Doing *doing, const Given *give
         if (!program_fits((Program *)doing->program, &works))
             return false;
     }
-    if (calls->relay != NULL) {
-        Load load = calls_nothing;
-        bool known = doing->way == PROGRAM || (calls_load(calls, given, &load) && (doing->program != NULL || !given_is_each_its_own(given)));
-        return known && relay_fits(calls->relay, &load);
-    }
+    if (calls->relay != NULL)
+        return (doing->program != NULL || !given_is_each_its_own(given)) && relay_fits(calls->relay, doing->way == PROGRAM ? NULL : given);
     if (doing->way == PROGRAM || calls->wire == NULL)
         return true;
     bool can_reduce = !given_reduces(given) || kernels_merge_of(given->op, kernels_accumulation_kind(given->op, given->kind)) != NULL;
-    return can_reduce && calls->members.size <= MOST_PARCELS && swaps_fit(calls->wire, given, calls->members.rank, calls->members.size);
+    return can_reduce && swaps_fit(calls->wire, given);
 }
 
 /* Carry out the program of a call, once all have made the same. */
@@ -275,18 +222,21 @@ static Ending calls_keep_apart(Calls *calls, const Doing *doing)
     return kept == NULL ? BROKEN : DONE;
 }
 
-/* Carry out a call of several hosts: its data goes with the comparison, or its program follows that. */
-static Ending calls_relay(Calls *calls, const Doing *doing, const Given *given, Call *call, const uint64_t about[RECORD_WORDS])
+/* Compare the calls of all ranks; what goes along, or can be done at the board right away, is done then. A program follows. */
+static Ending calls_open(Calls *calls, const Doing *doing, Given *given, Call *call)
 {
-    Load load = calls_nothing;
-    if (doing->way == ALONG)
-        calls_load(calls, given, &load); /* which has been looked at before */
-    Ending ending = relay_run(calls->relay, call, about, &load, NULL);
-    if (ending == DONE && doing->way == ALONG)
-        return DONE;
-    if (ending == APART)
-        ending = doing->program == NULL ? UNLIKE : calls_keep_apart(calls, doing);
-    return ending != DONE ? ending : calls_follow(calls, doing, given, call);
+    bool alone = doing->way == PROGRAM;
+    if (calls->relay != NULL)
+        return relay_run(calls->relay, call, call->about, alone ? NULL : given, NULL);
+    if (calls->wire != NULL) {
+        Swap swap = {.wire = calls->wire, .about = call->about, .deadline = &call->deadline};
+        return alone ? swaps_compare(&swap) : swaps_along(&swap, given);
+    }
+    if (!board_enter(calls->board))
+        return BROKEN;
+    Ending ending = alone ? collectives_meet(call) : plans_go(doing, call, given);
+    board_leave(calls->board);
+    return ending;
 }
 
 /* Up to how many bytes a call at a board is noted while the others come: what it does before takes no longer than that. */
@@ -314,23 +264,15 @@ bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t se
     uint64_t about[RECORD_WORDS];
     memcpy(about, doing->about, sizeof about);
     about[SEQUENCE] = sequence;
-    Ending ending = BROKEN;
     Call call = {.board = calls->board, .about = about, .await = calls->wait, .holds = true, .deadline = Py_NewRef(deadline), .begin = begin};
     if (calls->board == NULL || given->whole.count * given->route.item > MOST_NOTED_LATE_NBYTES)
         collectives_begin(&call);
-    if (calls->wire != NULL) {
-        Swap swap = {.wire = calls->wire, .rank = calls->members.rank, .size = calls->members.size, .about = about, .deadline = &call.deadline};
-        ending = doing->way == PROGRAM ? swaps_compare(&swap) : swaps_along(&swap, given);
-        if (ending == DONE && doing->way == PROGRAM)
-            ending = calls_follow(calls, doing, given, &call);
-    } else if (calls->relay != NULL)
-        ending = calls_relay(calls, doing, given, &call, about);
-    else if (board_enter(calls->board)) {
-        ending = doing->way == PROGRAM ? collectives_meet(&call) : plans_go(doing, &call, given);
-        board_leave(calls->board);
-        if (ending == DONE && doing->way == PROGRAM)
-            ending = calls_follow(calls, doing, given, &call);
-    }
+    Ending ending = calls_open(calls, doing, given, &call);
+    bool apart = ending == APART;
+    if (apart)
+        ending = doing->program == NULL ? UNLIKE : calls_keep_apart(calls, doing);
+    if (ending == DONE && (apart || doing->way == PROGRAM))
+        ending = calls_follow(calls, doing, given, &call);
     collectives_begin(&call);
     *again = ending == DONE ? NULL : calls_explain(calls, hook, given, doing, sequence, ending, call.deadline);
     Py_DECREF(call.deadline);
@@ -348,7 +290,7 @@ static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject 
     PyObject *until = Py_NewRef(timeout);
     do { /* once; and again where the ranks' memory orders differ */
         PyObject *again = NULL;
-        done = calls_number(calls, &sequence) && calls_carry_out(calls, doing, given, sequence, until, calls->broken, begin, &again);
+        done = arguments_next_number(calls->sequence, &sequence) && calls_carry_out(calls, doing, given, sequence, until, calls->broken, begin, &again);
         begin = (Meanwhile){0};
         Py_DECREF(until);
         until = again;

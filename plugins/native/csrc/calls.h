@@ -30,8 +30,6 @@ typedef struct {
     uint64_t forgotten; /* how often they had been then */
 } Found;
 
-extern const Load calls_nothing;
-
 /* The kind of what was given, for Python, as a new reference, which is kept; NULL with an exception set. */
 PyObject *calls_kind_of(Calls *calls, const Given *given, const Doing *doing);
 /* Let a hook raise what all ranks raise, until the call's deadline; or return until when the call is made again, as the ranks'

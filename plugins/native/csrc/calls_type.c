@@ -140,7 +140,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     PyObject *deadline;
     if (!PyArg_ParseTuple(args, "y#O", &record, &nbytes, &deadline))
         return NULL;
-    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, &calls_nothing))
+    if (calls->relay == NULL || nbytes != WIRE_RECORD_NBYTES || !relay_fits(calls->relay, NULL))
         Py_RETURN_NONE;
     uint64_t about[RECORD_WORDS] = {0};
     memcpy(about, record, WIRE_RECORD_NBYTES);
@@ -148,7 +148,7 @@ static PyObject *calls_compare(Calls *calls, PyObject *args)
     if (records == NULL)
         return NULL;
     Call call = {.await = calls->wait, .deadline = Py_NewRef(deadline)};
-    Ending ending = relay_run(calls->relay, &call, about, &calls_nothing, (unsigned char *)PyBytes_AS_STRING(records));
+    Ending ending = relay_run(calls->relay, &call, about, NULL, (unsigned char *)PyBytes_AS_STRING(records));
     if (ending != DONE) {
         PyObject *told = calls_explain(calls, calls->failed, NULL, NULL, about[SEQUENCE], ending, call.deadline);
         Py_XDECREF(told);
@@ -215,24 +215,20 @@ static PyObject *calls_ops_of(PyObject *given)
     return ops;
 }
 
-/* Where each object is that is held. */
-static const size_t held[] = {offsetof(Calls, scratch),   offsetof(Calls, board),     offsetof(Calls, wire), offsetof(Calls, relay), offsetof(Calls, trail), offsetof(Calls, turn), offsetof(Calls, sequence),
-                              offsetof(Calls, collected), offsetof(Calls, owner),       offsetof(Calls, members.ops),   offsetof(Calls, tell), offsetof(Calls, wait),
-                              offsetof(Calls, learn),     offsetof(Calls, along), offsetof(Calls, allow),       offsetof(Calls, kind),  offsetof(Calls, garbled), offsetof(Calls, failed), offsetof(Calls, broken)};
-/* What is asked of `CallHooks`. */
-static const Hook hooks[] = {{"tell", offsetof(Calls, tell), NULL},
-                             {"wait", offsetof(Calls, wait), NULL},
-                             {"learn", offsetof(Calls, learn), NULL},
-                             {"along", offsetof(Calls, along), NULL},
-                             {"allow", offsetof(Calls, allow), NULL},
-                             {"kind", offsetof(Calls, kind), NULL},
-                             {"garbled", offsetof(Calls, garbled), NULL},
-                             {"failed", offsetof(Calls, failed), NULL},
-                             {"broken", offsetof(Calls, broken), NULL}};
+#define AT(member) offsetof(Calls, member)
+
+/* What is asked of `CallHooks`, and what else is held. */
+static const Hook hooks[] = {
+    {"tell", AT(tell), NULL}, {"wait", AT(wait), NULL}, {"learn", AT(learn), NULL}, {"along", AT(along), NULL}, {"allow", AT(allow), NULL}, {"kind", AT(kind), NULL},
+    {"garbled", AT(garbled), NULL}, {"failed", AT(failed), NULL}, {"broken", AT(broken), NULL},
+    {NULL, AT(scratch), NULL}, {NULL, AT(board), NULL}, {NULL, AT(wire), NULL}, {NULL, AT(relay), NULL}, {NULL, AT(trail), NULL},
+    {NULL, AT(turn), NULL}, {NULL, AT(sequence), NULL}, {NULL, AT(collected), NULL}, {NULL, AT(owner), NULL}, {NULL, AT(members.ops), NULL},
+    {0},
+};
 
 static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 {
-    int visited = held_visit(calls, held, sizeof held / sizeof *held, visit, arg);
+    int visited = hooks_visit(calls, hooks, visit, arg);
     if (visited != 0)
         return visited;
     for (int i = 0; i < calls->plans.places; i++)
@@ -243,7 +239,7 @@ static int calls_traverse(Calls *calls, visitproc visit, void *arg)
 static int calls_clear(Calls *calls)
 {
     plans_forget(&calls->plans);
-    held_clear(calls, held, sizeof held / sizeof *held);
+    hooks_clear(calls, hooks);
     return 0;
 }
 
@@ -286,7 +282,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     for (int i = 0; i < NAMES; i++)
         calls->along_nbytes[i] = UNASKED;
     calls->turn = (Turn *)Py_NewRef(turn);
-    if ((calls->members.ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks, sizeof hooks / sizeof *hooks))
+    if ((calls->members.ops = calls_ops_of(ops)) == NULL || !hooks_take(calls, asked, hooks))
         Py_CLEAR(calls);
     return (PyObject *)calls;
 }

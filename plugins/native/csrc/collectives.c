@@ -128,6 +128,12 @@ size_t collectives_within(Part part, size_t start, size_t room)
     return left < room ? left : room;
 }
 
+/* Where the slot of a rank is in another's area. */
+static size_t collectives_slot(const Board *board, const Route *route, int rank)
+{
+    return route->slots == 1 ? 0 : board_slot_nbytes(board, route->slots) * (size_t)rank;
+}
+
 static bool collectives_is_fetched(const Route *route, Part part)
 {
     return part.count >= route->fetch_count;
@@ -138,7 +144,7 @@ static void collectives_write_pieces(Call *call, const Route *route, size_t star
     Board *board = call->board;
     for (int i = 0; i < route->sends; i++) {
         Part part = route->send[i].part;
-        size_t slot = board_slot_nbytes(board, route->slots) * (size_t)route->send[i].slot;
+        size_t slot = collectives_slot(board, route, route->send[i].peer);
         size_t now = collectives_within(part, start, room);
         if (collectives_is_fetched(route, part))
             memcpy(board_area(board, board->rank, parity) + slot, &part.bytes, start == 0 ? sizeof part.bytes : 0);
@@ -149,8 +155,7 @@ static void collectives_write_pieces(Call *call, const Route *route, size_t star
 
 const unsigned char *collectives_piece_of(const Call *call, const Route *route, int i, unsigned long long parity)
 {
-    size_t slot = board_slot_nbytes(call->board, route->slots) * (size_t)route->take[i].slot;
-    return board_area(call->board, route->take[i].peer, parity) + slot;
+    return board_area(call->board, route->take[i].peer, parity) + collectives_slot(call->board, route, call->board->rank);
 }
 
 static void collectives_put(void *to, const void *from, size_t nbytes, bool streamed)
@@ -191,12 +196,10 @@ static size_t collectives_longest_of(const Route *route)
 /* Whether others may still read what an array lies over. */
 static bool collectives_offers(const Route *route, Part array)
 {
-    for (int i = 0; i < route->sends; i++) {
-        Part part = route->send[i].part;
-        if (part.bytes < array.bytes + array.count * route->item && array.bytes < part.bytes + part.count * route->item)
-            return true;
-    }
-    return false;
+    bool offers = false;
+    for (int i = 0; i < route->sends; i++)
+        offers = offers || collectives_touch(route->send[i].part, array, route->item);
+    return offers;
 }
 
 /* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. `left` is 0, or

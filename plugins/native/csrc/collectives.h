@@ -6,12 +6,12 @@
 #include "board.h"
 #include "kernels.h"
 
-enum { MOST_PARTS = 16 };
+enum { MOST_PARTS = 16, TO_ALL = -1 };
 
 /* One call, with what it needs on its way. */
 typedef struct {
     Board *board;
-    const uint64_t *about;
+    uint64_t *about; /* the record of this one call */
     /* Called with the interpreter when others are late: waits for them, and returns the call's deadline; `deadline` is
        owned, and before that a time-out, or None for the group's. */
     PyObject *await, *deadline;
@@ -31,13 +31,12 @@ typedef struct {
     size_t count;
 } Part;
 
-/* Data from and to other ranks, by slots of the board. */
+/* Data from and to other ranks, by slots of the board: one for each of them, or one alone for whoever takes it. */
 typedef struct {
     size_t item;
     size_t fetch_count; /* parts of so many elements and more do not pass through slots, but are copied by the receiver */
     int slots, sends, takes;
-    struct { int slot; Part part; } send[MOST_PARTS];
-    struct { int peer, slot; Part part; } take[MOST_PARTS];
+    struct { int peer; Part part; } send[MOST_PARTS], take[MOST_PARTS]; /* the peer of what goes to all others is TO_ALL */
     bool told;        /* whether only the records tell the next */
     uint64_t longest; /* the most elements that any rank sends to another through slots, and FETCHES if there are others */
     bool common;      /* whether ranks may tell that the outcome is in memory that they have in common, */
@@ -52,6 +51,12 @@ typedef enum { NEVER, MEET, ONE_SHOT, TWO_SHOT, MOVE, COMBINE, ALONG, PROGRAM, W
 enum { LARGE = 65536 };
 /* Results of so many bytes are more than the nearer caches hold. */
 enum { STREAMED = 2 << 20 };
+
+/* Whether two parts have memory in common. */
+static inline bool collectives_touch(Part a, Part b, size_t item)
+{
+    return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
+}
 
 /* What a rank has for itself: where to and where from, and whether it is there. */
 typedef struct {

@@ -84,37 +84,31 @@ static bool given_take_cut(Given *given, const Members *members, PyArrayObject *
     return true;
 }
 
-static bool given_touch(Part a, Part b, size_t item)
-{
-    return a.count > 0 && b.count > 0 && a.bytes < b.bytes + b.count * item && b.bytes < a.bytes + a.count * item;
-}
-
 /* Whether no part that is written touches any other, or what is read but for a part with itself. */
 static bool given_apart(const Members *members, size_t item, const Part *written, const Part *read, int reads)
 {
     for (int i = 0; i < members->size; i++) {
         for (int j = 0; j < i; j++)
-            if (given_touch(written[i], written[j], item))
+            if (collectives_touch(written[i], written[j], item))
                 return false;
         for (int j = 0; j < reads; j++)
-            if (given_touch(written[i], read[j], item))
+            if (collectives_touch(written[i], read[j], item))
                 return false;
     }
     return true;
 }
 
-static void given_send_to(Given *given, int slot, Part part)
+static void given_send_to(Given *given, int peer, Part part)
 {
     Route *route = &given->route;
-    route->send[route->sends].slot = slot;
+    route->send[route->sends].peer = peer;
     route->send[route->sends++].part = part;
 }
 
-static void given_take_from(Given *given, int peer, int slot, Part part)
+static void given_take_from(Given *given, int peer, Part part)
 {
     Route *route = &given->route;
     route->take[route->takes].peer = peer;
-    route->take[route->takes].slot = slot;
     route->take[route->takes++].part = part;
 }
 
@@ -295,9 +289,9 @@ bool given_take_broadcast(const Members *members, PyObject *const *args, Given *
     given->root = root;
     given->route.slots = 1;
     if (members->rank == root)
-        given_send_to(given, 0, given_part_of(array));
+        given_send_to(given, TO_ALL, given->whole);
     else
-        given_take_from(given, root, 0, given_part_of(array));
+        given_take_from(given, root, given->whole);
     return true;
 }
 
@@ -310,13 +304,10 @@ bool given_take_reduce(const Members *members, PyObject *const *args, Given *giv
         return false;
     given->root = root;
     given->key.numbers[given->key.count++] = root;
-    given->route.slots = members->size;
     if (members->rank != root)
-        given_send_to(given, root, given_part_of(array));
+        given_send_to(given, root, given->whole);
     for (int k = 1; k < members->size && members->rank == root; k++)
-        given_take_from(given, (root + k) % members->size, root, given_part_of(array));
-    given->keep_from = given_part_of(array);
-    given->out = PyArray_DATA(array);
+        given_take_from(given, (root + k) % members->size, given->whole);
     return given_take_shape(given);
 }
 
@@ -328,14 +319,14 @@ bool given_take_barrier(const Members *Py_UNUSED(members), PyObject *const *Py_U
 static bool given_gather_parts(const Members *members, Given *given, const Part parts[MOST_PARTS])
 {
     int rank = members->rank, size = members->size;
-    Part own = given_part_of(given->array);
+    Part own = given->whole;
     bool in_place = own.bytes == parts[rank].bytes;
     if (own.count != parts[rank].count || !given_apart(members, given->route.item, parts, &own, in_place ? 0 : 1))
         return false;
     given->route.slots = 1;
-    given_send_to(given, 0, own);
+    given_send_to(given, TO_ALL, own);
     for (int k = 1; k < size; k++)
-        given_take_from(given, (rank + k) % size, 0, parts[(rank + k) % size]);
+        given_take_from(given, (rank + k) % size, parts[(rank + k) % size]);
     given->keep_to = parts[rank];
     given->keep_from = own;
     return true;
@@ -361,25 +352,24 @@ bool given_take_all_gather_single(const Members *members, PyObject *const *args,
 static bool given_spares(const Members *members, size_t item, const Part *parts, Part written)
 {
     for (int i = 0; i < members->size; i++)
-        if (given_touch(parts[i], written, item) && !(i == members->rank && parts[i].bytes == written.bytes))
+        if (collectives_touch(parts[i], written, item) && !(i == members->rank && parts[i].bytes == written.bytes))
             return false;
     return true;
 }
 
-static bool given_scatter_parts(const Members *members, Given *given, PyArrayObject *out, const Part parts[MOST_PARTS])
+static bool given_scatter_parts(const Members *members, Given *given, const Part parts[MOST_PARTS])
 {
     int rank = members->rank, size = members->size;
-    Part target = given_part_of(out);
+    Part target = given->whole;
     if (target.count != parts[rank].count || !given_spares(members, given->route.item, parts, target))
         return false;
     given->route.slots = size;
     for (int k = 1; k < size; k++) {
         int peer = (rank + k) % size;
         given_send_to(given, peer, parts[peer]);
-        given_take_from(given, peer, rank, target);
+        given_take_from(given, peer, target);
     }
     given->keep_from = parts[rank];
-    given->out = target.bytes;
     return true;
 }
 
@@ -388,7 +378,7 @@ bool given_take_reduce_scatter(const Members *members, PyObject *const *args, Gi
     Part parts[MOST_PARTS];
     PyArrayObject *out = arguments_plain(args[0], true);
     return out != NULL && given_op_of(members, args[2], &given->op) && given_begin(given, REDUCE_SCATTER, given->op, out) &&
-           given_take_list(given, members, args[1], false, parts) && given_scatter_parts(members, given, out, parts);
+           given_take_list(given, members, args[1], false, parts) && given_scatter_parts(members, given, parts);
 }
 
 bool given_take_reduce_scatter_single(const Members *members, PyObject *const *args, Given *given)
@@ -397,7 +387,7 @@ bool given_take_reduce_scatter_single(const Members *members, PyObject *const *a
     PyArrayObject *out = arguments_plain(args[0], true), *whole = arguments_plain(args[1], false);
     return out != NULL && whole != NULL && given_op_of(members, args[2], &given->op) &&
            given_begin(given, REDUCE_SCATTER, given->op, out) && given_take_cut(given, members, whole, PyArray_SIZE(out), parts) &&
-           given_scatter_parts(members, given, out, parts);
+           given_scatter_parts(members, given, parts);
 }
 
 static bool given_trade_parts(const Members *members, Given *given, const Part outs[MOST_PARTS], const Part ins[MOST_PARTS])
@@ -409,7 +399,7 @@ static bool given_trade_parts(const Members *members, Given *given, const Part o
     for (int k = 1; k < size; k++) {
         int peer = (rank + k) % size;
         given_send_to(given, peer, ins[peer]);
-        given_take_from(given, peer, rank, outs[peer]);
+        given_take_from(given, peer, outs[peer]);
     }
     given->keep_to = outs[rank];
     given->keep_from = ins[rank];
@@ -450,7 +440,7 @@ static bool given_take_rooted(const Members *members, PyObject *const *args, Giv
     if (array == NULL || !given_root_of(members, args[2], &root) || !given_begin(given, name, root, array))
         return false;
     given->root = root;
-    given->route.slots = members->size;
+    given->route.slots = gathers ? 1 : members->size; /* to a root alone */
     if (members->rank != root)
         return args[1] == Py_None && given_take_shape(given);
     given->key.numbers[given->key.count++] = PyArray_SIZE(array);
@@ -470,7 +460,7 @@ bool given_take_gather(const Members *members, PyObject *const *args, Given *giv
     }
     bool in_place = own.bytes == parts[root].bytes;
     for (int k = 1; k < size; k++)
-        given_take_from(given, (root + k) % size, root, parts[(root + k) % size]);
+        given_take_from(given, (root + k) % size, parts[(root + k) % size]);
     given->keep_to = parts[root];
     given->keep_from = own;
     return given_apart(members, given->route.item, parts, &own, in_place ? 0 : 1);
@@ -484,7 +474,7 @@ bool given_take_scatter(const Members *members, PyObject *const *args, Given *gi
     Part own = given->whole;
     int root = given->root, size = members->size;
     if (members->rank != root) {
-        given_take_from(given, root, members->rank, own);
+        given_take_from(given, root, own);
         return true;
     }
     for (int k = 1; k < size; k++)
@@ -501,7 +491,7 @@ static bool given_is_apart(const Given *given)
 {
     for (int i = 0; i < given->many; i++)
         for (int j = 0; j <= i; j++)
-            if (given_touch(given->parts[i], j == i ? given->whole : given->parts[j], given->route.item))
+            if (collectives_touch(given->parts[i], j == i ? given->whole : given->parts[j], given->route.item))
                 return false;
     return true;
 }

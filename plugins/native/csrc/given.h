@@ -38,7 +38,6 @@ typedef struct {
     Part parts[2 * MOST_PARTS];
     PyArrayObject *owners[2 * MOST_PARTS];
     int many;
-    void *out;
     Route route;
     Part keep_to, keep_from; /* what this rank has for itself */
 } Given;

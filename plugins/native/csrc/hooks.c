@@ -25,27 +25,39 @@ bool hooks_take_number(PyObject *from, const char *name, unsigned long long *num
     return !PyErr_Occurred();
 }
 
-bool hooks_take(void *holder, PyObject *from, const Hook *hooks, size_t count)
+bool hooks_take_limits(PyObject *from, unsigned *most_tag, uint64_t *window_nbytes, uint64_t *message_nbytes)
 {
-    for (size_t i = 0; i < count; i++) {
-        PyTypeObject *type = hooks[i].type == NULL ? &PyBaseObject_Type : hooks[i].type;
-        if (!hooks_take_typed(from, hooks[i].name, type, false, hooks_place(holder, hooks[i].at)))
+    unsigned long long tag, window, message;
+    if (!hooks_take_number(from, "most_tag", &tag) || !hooks_take_number(from, "window_nbytes", &window) ||
+        !hooks_take_number(from, "message_nbytes", &message))
+        return false;
+    *most_tag = (unsigned)tag;
+    *window_nbytes = window;
+    *message_nbytes = message;
+    return true;
+}
+
+bool hooks_take(void *holder, PyObject *from, const Hook *hooks)
+{
+    for (; hooks->at != 0; hooks++) {
+        PyTypeObject *type = hooks->type == NULL ? &PyBaseObject_Type : hooks->type;
+        if (hooks->name != NULL && !hooks_take_typed(from, hooks->name, type, false, hooks_place(holder, hooks->at)))
             return false;
     }
     return true;
 }
 
-int hooks_visit(void *holder, const Hook *hooks, size_t count, visitproc visit, void *arg)
+int hooks_visit(void *holder, const Hook *hooks, visitproc visit, void *arg)
 {
-    for (size_t i = 0; i < count; i++)
-        Py_VISIT(*hooks_place(holder, hooks[i].at));
+    for (; hooks->at != 0; hooks++)
+        Py_VISIT(*hooks_place(holder, hooks->at));
     return 0;
 }
 
-void hooks_clear(void *holder, const Hook *hooks, size_t count)
+void hooks_clear(void *holder, const Hook *hooks)
 {
-    for (size_t i = 0; i < count; i++)
-        Py_CLEAR(*hooks_place(holder, hooks[i].at));
+    for (; hooks->at != 0; hooks++)
+        Py_CLEAR(*hooks_place(holder, hooks->at));
 }
 
 int held_visit(void *holder, const size_t *places, size_t count, visitproc visit, void *arg)

@@ -5,24 +5,14 @@ PyObject *text_send, *text_recv, *text_isend, *text_irecv;
 
 #define AT(member) offsetof(Messages, member)
 
-/* What is taken of `MessageHooks`; it is what is held, besides the trail and the peers. */
+/* What is taken of `MessageHooks`; it is what is held, besides the peers and an empty line. */
 static const Hook hooks[] = {
-    {"turn", AT(turn), &TurnType},
-    {"engine", AT(engine), &EngineStateType},
-    {"failure_state", AT(failure), &FailureStateType},
-    {"progress_lock", AT(progress), &ProgressStateType},
-    {"deferred", AT(deferred), NULL},
-    {"arrivals", AT(arrivals), &PyDict_Type},
-    {"receives", AT(receives), &PyDict_Type},
+    ENGINE_HOOKS(AT),
     {"offered", AT(offered), &PyDict_Type},
     {"request_type", AT(request_type), &PyType_Type},
     {"numbers", AT(numbers), NULL},
     {"met", AT(met), NULL},
     {"issued", AT(issued), NULL},
-    {"mark", AT(mark), NULL},
-    {"lock", AT(lock), &EngineLockType},
-    {"settle", AT(settle), NULL},
-    {"stand_up", AT(stand_up), NULL},
     {"register_offer", AT(register_offer), NULL},
     {"offer", AT(offer), NULL},
     {"ask_for", AT(ask_for), NULL},
@@ -32,19 +22,15 @@ static const Hook hooks[] = {
     {"go_on_sending", AT(go_on_sending), NULL},
     {"go_on_receiving", AT(go_on_receiving), NULL},
     {"finish", AT(finish), NULL},
-    {"receive", AT(receive), NULL},
-    {"claim", AT(claim), NULL},
-    {"taken", AT(taken), NULL},
     {"only_waited", AT(only_waited), NULL},
     {"lane", AT(lane), NULL},
+    {NULL, AT(spare), NULL},
+    {0},
 };
-enum { HOOKS = sizeof hooks / sizeof *hooks };
 
 static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 {
-    Py_VISIT(messages->trail);
-    Py_VISIT(messages->spare);
-    int visited = hooks_visit(messages, hooks, HOOKS, visit, arg);
+    int visited = hooks_visit(messages, hooks, visit, arg);
     if (visited != 0)
         return visited;
     for (int peer = 0; peer < messages->size; peer++) {
@@ -58,9 +44,7 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 
 static int messages_clear(Messages *messages)
 {
-    Py_CLEAR(messages->trail);
-    Py_CLEAR(messages->spare);
-    hooks_clear(messages, hooks, HOOKS);
+    hooks_clear(messages, hooks);
     for (int peer = 0; peer < messages->size; peer++) {
         Way *way = &messages->ways[peer];
         Py_CLEAR(way->rings);
@@ -127,7 +111,7 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
 {
     PyObject *trail, *peers, *asked;
     int may_spin;
-    unsigned long long most_tag, raw, window_nbytes, message_nbytes, descriptor, bell, asleep;
+    unsigned long long raw, descriptor, bell, asleep;
     if (!PyArg_ParseTuple(args, "O!O!Op", &TrailType, &trail, &PyList_Type, &peers, &asked, &may_spin))
         return NULL;
     Messages *messages = (Messages *)type->tp_alloc(type, 0);
@@ -135,18 +119,14 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
         return NULL;
     messages->trail = (Trail *)Py_NewRef(trail);
     messages->patience = patience_new(may_spin);
-    if (!hooks_take_number(asked, "most_tag", &most_tag) || !hooks_take_number(asked, "raw", &raw) ||
-        !hooks_take_number(asked, "window_nbytes", &window_nbytes) || !hooks_take_number(asked, "message_nbytes", &message_nbytes) ||
-        !hooks_take_number(asked, "descriptor", &descriptor) || !hooks_take_number(asked, "bell", &bell) ||
-        !hooks_take_number(asked, "asleep", &asleep) ||
-        !hooks_take(messages, asked, hooks, HOOKS) || !messages_are_requests(messages) || !messages_take_ways(messages, peers)) {
+    if (!hooks_take_limits(asked, &messages->most_tag, &messages->window_nbytes, &messages->message_nbytes) ||
+        !hooks_take_number(asked, "raw", &raw) || !hooks_take_number(asked, "descriptor", &descriptor) ||
+        !hooks_take_number(asked, "bell", &bell) || !hooks_take_number(asked, "asleep", &asleep) ||
+        !hooks_take(messages, asked, hooks) || !messages_are_requests(messages) || !messages_take_ways(messages, peers)) {
         Py_DECREF(messages);
         return NULL;
     }
-    messages->most_tag = (unsigned)most_tag;
     messages->raw = (unsigned)raw;
-    messages->window_nbytes = window_nbytes;
-    messages->message_nbytes = message_nbytes;
     messages->descriptor = (int)descriptor;
     messages->bell = (int)bell;
     messages->asleep = (size_t)asleep;

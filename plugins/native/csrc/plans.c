@@ -165,18 +165,8 @@ bool plans_has_room(const Doing *doing, const Board *board, const Given *given)
     switch (way) {
     case ONE_SHOT: return given->whole.count <= board->area_nbytes / item;
     case TWO_SHOT: return board_slot_nbytes(board, board->size) >= item;
-    default: return board_slot_nbytes(board, given->key.name == GATHER ? 1 : given->route.slots) >= given->route.item;
+    default: return board_slot_nbytes(board, given->route.slots) >= given->route.item;
     }
-}
-
-/* What goes to a root alone has the only slot at the board. */
-static void plans_use_one_slot(Route *route)
-{
-    route->slots = 1;
-    for (int i = 0; i < route->sends; i++)
-        route->send[i].slot = 0;
-    for (int i = 0; i < route->takes; i++)
-        route->take[i].slot = 0;
 }
 
 /* What this rank tells of the memory in which the outcome of an `all_gather` or a `broadcast` lies. */
@@ -191,14 +181,11 @@ static uint64_t plans_word_of(const Board *board, const Given *given)
     return shared_word_of(parts, board->size, given->route.item, given->keep_to.bytes == given->keep_from.bytes);
 }
 
-/* What a rank tells of a call, with a word on memory in common in the place of its longest part. */
-static const uint64_t *plans_tell(const uint64_t *about, uint64_t word, uint64_t copy[RECORD_WORDS])
+/* Tell of memory in common, in the place of the longest part. */
+static void plans_tell(Call *call, uint64_t word)
 {
-    if (word == 0)
-        return about;
-    memcpy(copy, about, RECORD_WORDS * sizeof *copy);
-    copy[LONGEST] = word;
-    return copy;
+    if (word != 0)
+        call->about[LONGEST] = word;
 }
 
 /* Copy data; ranks may have the outcome in common, and then tell so. */
@@ -207,12 +194,8 @@ static Ending plans_move(Call *call, Given *given)
     Route *route = &given->route;
     route->common = given->key.name == ALL_GATHER || given->key.name == BROADCAST;
     route->word = route->common && call->board->size <= MOST_PARTS ? plans_word_of(call->board, given) : 0;
-    uint64_t about[RECORD_WORDS];
-    const uint64_t *before = call->about;
-    call->about = plans_tell(before, route->word, about);
-    Ending ending = collectives_move(call, route, given->keep_to, given->keep_from);
-    call->about = before;
-    return ending;
+    plans_tell(call, route->word);
+    return collectives_move(call, route, given->keep_to, given->keep_from);
 }
 
 /* Reduce for all in the ranks' arrays themselves where these are in memory in common, and of a dtype that is summed as it is. */
@@ -221,12 +204,8 @@ static Ending plans_reduce(Call *call, const Given *given, const Reduced *reduce
     Blocks blocks = {0};
     if (given->key.name == ALL_REDUCE && kernels_accumulation_kind(given->op, given->kind) == given->kind)
         blocks = shared_blocks_of(given->whole, kernels_kind_nbytes(given->kind));
-    uint64_t about[RECORD_WORDS];
-    const uint64_t *before = call->about;
-    call->about = plans_tell(before, blocks.word, about);
-    Ending ending = reductions_two_shot(call, reduced, blocks.word == 0 ? NULL : &blocks);
-    call->about = before;
-    return ending;
+    plans_tell(call, blocks.word);
+    return reductions_two_shot(call, reduced, blocks.word == 0 ? NULL : &blocks);
 }
 
 Ending plans_go(const Doing *doing, Call *call, Given *given)
@@ -238,15 +217,13 @@ Ending plans_go(const Doing *doing, Call *call, Given *given)
     given->route.longest = doing->about[LONGEST];
     given->route.common = false;
     given->route.word = 0;
-    if (given->key.name == GATHER)
-        plans_use_one_slot(&given->route);
     Reduced reduced = {given->whole.bytes, given->whole.count, given->op, given->kind, takes, takes && given->root >= 0};
     switch (doing->way) {
     case MEET: return collectives_meet(call);
     case ONE_SHOT: return reductions_one_shot(call, &reduced);
     case TWO_SHOT: return plans_reduce(call, given, &reduced);
     case MOVE: return plans_move(call, given);
-    default: return reductions_combine(call, &given->route, given->keep_from.bytes, given->out, given->op, given->kind);
+    default: return reductions_combine(call, &given->route, given->keep_from.bytes, given->whole.bytes, given->op, given->kind);
     }
 }
 

@@ -82,6 +82,13 @@ typedef struct {
     size_t starts[MOST_STEPS * MOST_PARCELS]; /* where each piece of scratch memory begins */
 } Noted;
 
+/* Each array, and then each piece of scratch memory. */
+static PyObject *program_noted(const Noted *noted, Py_ssize_t i)
+{
+    Py_ssize_t arrays = PyTuple_GET_SIZE(noted->arrays);
+    return i < arrays ? PyTuple_GET_ITEM(noted->arrays, i) : PyTuple_GET_ITEM(noted->scratch, i - arrays);
+}
+
 static bool program_holds(PyObject *array, const Item *item)
 {
     const unsigned char *start = PyArray_DATA((PyArrayObject *)array), *end = start + PyArray_NBYTES((PyArrayObject *)array);
@@ -91,22 +98,14 @@ static bool program_holds(PyObject *array, const Item *item)
 /* Find where something lies; false if it lies in none of them. */
 static bool program_place(const Noted *noted, const Item *item, Place *place)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(noted->arrays); i++) {
-        PyObject *array = PyTuple_GET_ITEM(noted->arrays, i);
-        if (program_holds(array, item)) {
-            *place = (Place){(int)i, (size_t)(*item->bytes - (unsigned char *)PyArray_DATA((PyArrayObject *)array))};
-            return true;
-        }
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(noted->scratch); i++) {
-        PyObject *array = PyTuple_GET_ITEM(noted->scratch, i);
-        if (program_holds(array, item)) {
-            size_t at = noted->starts[i] + (size_t)(*item->bytes - (unsigned char *)PyArray_DATA((PyArrayObject *)array));
-            *place = (Place){noted->program->bases, at};
-            return true;
-        }
-    }
-    return false;
+    Py_ssize_t arrays = PyTuple_GET_SIZE(noted->arrays), count = arrays + PyTuple_GET_SIZE(noted->scratch), i = 0;
+    while (i < count && !program_holds(program_noted(noted, i), item))
+        i++;
+    if (i == count)
+        return false;
+    size_t at = (size_t)(*item->bytes - (unsigned char *)PyArray_DATA((PyArrayObject *)program_noted(noted, i)));
+    *place = i < arrays ? (Place){(int)i, at} : (Place){noted->program->bases, noted->starts[i - arrays] + at};
+    return true;
 }
 
 static bool program_place_all(const Noted *noted, Step *step)
@@ -132,8 +131,6 @@ static void program_move(Step *step, const Step *noted, const Works *works)
         if (items[i].owner != NULL)
             *items[i].owner = works->bases[place.base].owner;
     }
-    if (step->what == AT_BOARD)
-        step->given.out = step->given.whole.bytes;
 }
 
 /* ------------------------------------------------------------------ taking steps */
@@ -250,7 +247,7 @@ static bool program_take_arrays(Noted *noted)
     if (arrays > MOST_BASES || pieces > MOST_STEPS * MOST_PARCELS)
         return false;
     for (Py_ssize_t i = 0; i < arrays + pieces; i++) {
-        PyArrayObject *array = arguments_plain(i < arrays ? PyTuple_GET_ITEM(noted->arrays, i) : PyTuple_GET_ITEM(noted->scratch, i - arrays), true);
+        PyArrayObject *array = arguments_plain(program_noted(noted, i), true);
         if (array == NULL)
             return false;
         size_t nbytes = (size_t)PyArray_NBYTES(array);
@@ -302,7 +299,7 @@ static Ending program_meet(Step *step, const Relay *relay, Board *board, Call *c
     uint64_t about[RECORD_WORDS];
     memcpy(about, step->doing.about, sizeof about);
     about[SEQUENCE] = 0;
-    if (relay != NULL && !relay_number(relay, &about[SEQUENCE]))
+    if (relay != NULL && !arguments_next_number(relay->sequence, &about[SEQUENCE]))
         return BROKEN;
     call->board = board;
     call->about = about;

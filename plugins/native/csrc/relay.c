@@ -1,13 +1,62 @@
 #include "relay.h"
+#include "arguments.h"
+#include "reduction.h"
 #include "swaps.h"
 #include <string.h>
 
-/* What is reduced is worked on in pieces that stay in the nearest cache. */
-enum { RELAY_PIECE = 8192 };
 /* From how many bytes on the interpreter is let go while they are copied or reduced. */
 enum { RELAY_LONG = 64 << 10 };
 /* The words of a record that are the same on all ranks: the number of the call, its digest and how much comes from each. */
 enum { RELAY_WORDS_NBYTES = 24 };
+
+/* ------------------------------------------------------------------ what goes along */
+
+/* What the data comes to: what the root has, what that of all ranks comes to, or that of each behind the other's. */
+typedef enum { NOTHING, SENT_BY_ROOT, SUMMED, GATHERED } Manner;
+
+/* What goes along with one call. */
+typedef struct {
+    Manner manner;
+    const Given *of; /* NULL for nothing */
+    Kind wide;       /* the kind that it travels in */
+    size_t count;    /* how many elements come from each rank that gives any */
+    int given, taken;
+    const Part *gives;    /* what this rank gives, one behind the other, */
+    const Part *takes;    /* ... and takes, from the `first` element of the result on, one every so many elements; */
+    size_t first, stride; /* 0 where they lie one behind the other */
+} Load;
+
+/* Of what was given; false if that is nothing that a relay knows. */
+static bool relay_load(const Relay *relay, const Given *given, Load *load)
+{
+    *load = (Load){.manner = NOTHING};
+    if (given == NULL || given->array == NULL)
+        return true;
+    int name = given->key.name, size = relay->size;
+    bool is_root = relay->rank == given->root, spreads = name == BROADCAST || name == SCATTER;
+    bool cuts = name == REDUCE_SCATTER || name == SCATTER || name == ALL_TO_ALL; /* each takes its part of what comes */
+    load->manner = given_reduces(given) ? SUMMED : spreads ? SENT_BY_ROOT : GATHERED;
+    load->of = given;
+    load->wide = load->manner == SUMMED ? kernels_accumulation_kind(given->op, given->kind) : given->kind;
+    load->count = given->whole.count * (size_t)(cuts ? size : 1);
+    load->first = cuts ? given->whole.count * (size_t)relay->rank : 0;
+    load->stride = name == ALL_TO_ALL ? load->count : 0;
+    load->gives = load->takes = &given->whole;
+    load->given = !spreads || is_root;
+    load->taken = spreads ? cuts || !is_root : given->root < 0 || is_root;
+    if (given->many > 0 && cuts) {
+        load->given = size;
+        load->gives = given->parts;
+    }
+    if (given->many > 0 && (!cuts || name == ALL_TO_ALL)) { /* of an all_to_all behind what this rank gives */
+        load->taken = size;
+        load->takes = given->parts + given->many - size;
+    }
+    bool alike = true;
+    for (int i = 0; i < given->many; i++)
+        alike = alike && given->parts[i].count == given->whole.count;
+    return alike;
+}
 
 /* ------------------------------------------------------------------ what lies where */
 
@@ -47,17 +96,18 @@ static size_t relay_nbytes(const Load *load)
 /* How many bytes of data come with the records of a host. */
 static size_t relay_along(const Relay *relay, const Load *load, int host)
 {
-    if (load->manner == NOTHING || (load->manner == SENT_BY_ROOT && relay_home(relay, load->root) != host))
+    if (load->manner == NOTHING || (load->manner == SENT_BY_ROOT && relay_home(relay, load->of->root) != host))
         return 0;
     return relay_nbytes(load) * (size_t)(load->manner == GATHERED ? relay_host_size(relay, host) : 1);
 }
 
-bool relay_fits(const Relay *relay, const Load *load)
+bool relay_fits(const Relay *relay, const Given *given)
 {
-    if (relay->turn->closed || load->root >= relay->size)
+    Load load;
+    if (relay->turn->closed || !relay_load(relay, given, &load))
         return false;
-    size_t most = relay->along_nbytes / (size_t)(load->manner == GATHERED ? relay->size : 1);
-    return load->manner == NOTHING || (relay_nbytes(load) <= most && (load->manner != SUMMED || kernels_merge_of(load->op, load->wide) != NULL));
+    size_t most = relay->along_nbytes / (size_t)(load.manner == GATHERED ? relay->size : 1);
+    return load.manner == NOTHING || (relay_nbytes(&load) <= most && (load.manner != SUMMED || kernels_merge_of(given->op, load.wide) != NULL));
 }
 
 static PyThreadState *relay_let_go(const Load *load)
@@ -78,20 +128,12 @@ static unsigned long long relay_flip(Relay *relay, Call *call)
     return relay->board != NULL ? collectives_flip(call) : (relay->parity ^= 1);
 }
 
-bool relay_number(const Relay *relay, uint64_t *number)
-{
-    PyObject *next = Py_TYPE(relay->sequence)->tp_iternext(relay->sequence);
-    *number = next == NULL ? 0 : PyLong_AsUnsignedLongLong(next);
-    Py_XDECREF(next);
-    return !PyErr_Occurred();
-}
-
 /* Let all ranks of this host come to a step, which is a call of its group. */
 static Ending relay_meet(const Relay *relay, Call *call, uint64_t step[RECORD_WORDS])
 {
     if (relay->board == NULL)
         return DONE;
-    if (!relay_number(relay, &step[SEQUENCE]))
+    if (!arguments_next_number(relay->sequence, &step[SEQUENCE]))
         return BROKEN;
     call->about = step;
     Ending ending = collectives_exchange(call);
@@ -103,7 +145,7 @@ static void relay_write(unsigned char *slot, const uint64_t about[RECORD_WORDS],
     memcpy(slot, about, WIRE_RECORD_NBYTES);
     unsigned char *to = slot + WIRE_RECORD_NBYTES;
     for (int i = 0; i < load->given; i++) {
-        kernels_widen(to, load->gives[i].bytes, load->kind, load->wide, load->gives[i].count);
+        kernels_widen(to, load->gives[i].bytes, load->of->kind, load->wide, load->gives[i].count);
         to += load->gives[i].count * kernels_kind_nbytes(load->wide);
     }
 }
@@ -111,16 +153,17 @@ static void relay_write(unsigned char *slot, const uint64_t about[RECORD_WORDS],
 /* Finish some of what all have reduced, or take what others have given. */
 static void relay_read_part(const Relay *relay, const unsigned char *from, const Load *load, Part part)
 {
-    size_t item = kernels_kind_nbytes(load->kind), wide_item = kernels_kind_nbytes(load->wide);
-    unsigned char scratch[RELAY_PIECE];
-    for (size_t done = 0, step = RELAY_PIECE / wide_item; done < part.count; done += step) {
+    Kind kind = load->of->kind;
+    size_t item = kernels_kind_nbytes(kind), wide_item = kernels_kind_nbytes(load->wide);
+    unsigned char scratch[REDUCTION_NBYTES];
+    for (size_t done = 0, step = REDUCTION_NBYTES / wide_item; done < part.count; done += step) {
         size_t now = part.count - done < step ? part.count - done : step;
-        void *into = load->wide == load->kind ? part.bytes + done * item : scratch;
+        void *into = load->wide == kind ? part.bytes + done * item : scratch;
         memcpy(into, from + done * wide_item, now * wide_item);
-        if (load->manner == SUMMED && load->op == AVG)
+        if (load->manner == SUMMED && load->of->op == AVG)
             kernels_average(into, load->wide, now, relay->size);
         if (into == scratch)
-            kernels_narrow(part.bytes + done * item, scratch, load->kind, load->wide, now);
+            kernels_narrow(part.bytes + done * item, scratch, kind, load->wide, now);
     }
 }
 
@@ -151,8 +194,8 @@ static const unsigned char *relay_data_of_host(const Relay *relay, int which, un
 
 static void relay_merge(const Relay *relay, unsigned char *total, Source source, int count, unsigned long long parity, const Load *load)
 {
-    Merge merge = kernels_merge_of(load->op, load->wide);
-    size_t item = kernels_kind_nbytes(load->wide), step = RELAY_PIECE / item;
+    Merge merge = kernels_merge_of(load->of->op, load->wide);
+    size_t item = kernels_kind_nbytes(load->wide), step = REDUCTION_NBYTES / item;
     for (size_t done = 0; done < load->count; done += step) {
         size_t now = load->count - done < step ? load->count - done : step, at = done * item;
         const unsigned char *sum = source(relay, 0, parity) + at;
@@ -180,7 +223,7 @@ static void relay_fill_row(const Relay *relay, unsigned long long parity, const 
     for (int place = 0; place < count; place++)
         if (load->manner == GATHERED)
             memcpy(data + nbytes * (size_t)place, relay_data_of_rank(relay, place, parity), nbytes);
-        else if (relay->ranks[relay->starts[relay->here] + place] == load->root)
+        else if (relay->ranks[relay->starts[relay->here] + place] == load->of->root)
             memcpy(data, relay_data_of_rank(relay, place, parity), nbytes);
 }
 
@@ -210,7 +253,7 @@ static void relay_fill_answer(const Relay *relay, unsigned char *answer, const L
     if (load->manner == SUMMED)
         relay_merge(relay, result, relay_data_of_host, relay->hosts, 0, load);
     else if (load->manner == SENT_BY_ROOT)
-        memcpy(result, relay_data_of_host(relay, relay_home(relay, load->root), 0), nbytes);
+        memcpy(result, relay_data_of_host(relay, relay_home(relay, load->of->root), 0), nbytes);
     for (int host = 0; host < relay->hosts && load->manner == GATHERED; host++)
         for (int i = relay->starts[host]; i < relay->starts[host + 1]; i++)
             memcpy(result + nbytes * (size_t)relay->ranks[i],
@@ -223,8 +266,7 @@ static Ending relay_ask_others(Relay *relay, Call *call, unsigned long long pari
     PyThreadState *let_go = relay_let_go(load);
     relay_fill_row(relay, parity, load);
     relay_take_back(let_go);
-    Swap swap = {.wire = relay->wire, .rank = relay->here, .size = relay->hosts, .about = (const uint64_t *)(void *)relay->row,
-                 .deadline = &call->deadline};
+    Swap swap = {.wire = relay->wire, .about = (const uint64_t *)(void *)relay->row, .deadline = &call->deadline};
     size_t rest = relay->head - WIRE_RECORD_NBYTES; /* of the records, behind this rank's own */
     for (int k = 1; k < relay->hosts; k++) {
         int peer = (relay->here + k) % relay->hosts;
@@ -300,13 +342,15 @@ static Ending relay_carry_out(Relay *relay, Call *call, const uint64_t about[REC
     return DONE;
 }
 
-Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records)
+Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Given *given, unsigned char *records)
 {
+    Load load;
+    relay_load(relay, given, &load); /* which has been looked at before */
     call->board = relay->board;
     call->holds = true;
     if (relay->board != NULL && !board_enter(relay->board))
         return BROKEN;
-    Ending ending = relay_carry_out(relay, call, about, load, records);
+    Ending ending = relay_carry_out(relay, call, about, &load, records);
     if (relay->board != NULL)
         board_leave(relay->board);
     relay_note_waits(relay, 0);

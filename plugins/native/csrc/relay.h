@@ -5,7 +5,7 @@
 #ifndef RANKWISE_RELAY_H
 #define RANKWISE_RELAY_H
 
-#include "collectives.h"
+#include "given.h"
 #include "wire.h"
 
 typedef struct {
@@ -26,32 +26,14 @@ typedef struct {
     int64_t waited_ns, elsewhere_ns;
 } Relay;
 
-/* What the data comes to: what the root has, what that of all ranks comes to, or that of each behind the other's. */
-typedef enum { NOTHING, SENT_BY_ROOT, SUMMED, GATHERED } Manner;
-
-/* What goes along with one call. */
-typedef struct {
-    Manner manner;
-    int root; /* -1 where there is none */
-    Op op;
-    Kind kind, wide; /* the kind that it travels in */
-    size_t count;    /* how many elements come from each rank that gives any */
-    int given, taken;
-    Part gives[MOST_PARTS]; /* what this rank gives, one behind the other, */
-    Part takes[MOST_PARTS]; /* ... and takes, from the `first` element of the result on, one every so many elements; */
-    size_t first, stride;   /* 0 where they lie one behind the other */
-} Load;
-
 extern PyTypeObject RelayType;
 
-/* Whether a call may be made here. */
-bool relay_fits(const Relay *relay, const Load *load);
+/* Whether a call may be made here whose data goes along; NULL for one that has none, here as below. */
+bool relay_fits(const Relay *relay, const Given *given);
 /* Make a call; of `call` deadline and `await` are given. With a place for the records of all ranks it puts them there, and
    leaves it to the caller whether they are of one call. */
-Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Load *load, unsigned char *records);
+Ending relay_run(Relay *relay, Call *call, const uint64_t about[RECORD_WORDS], const Given *given, unsigned char *records);
 
-/* Take the next number of the calls of this host's group; false with an exception set. */
-bool relay_number(const Relay *relay, uint64_t *number);
 /* Note for how long others were waited for, and for how long of that over other wires. */
 void relay_note_waits(Relay *relay, int64_t elsewhere_ns);
 

@@ -1,9 +1,16 @@
-#include "rounds.h"
+#include "transfers.h"
 
-/* The tag of what is exchanged. */
-#define COLLECTIVE_TAG 0x40000001u
-/* What is reduced is worked on in pieces that stay in the nearest cache. */
-enum { ROUNDS_PIECE = 8192 };
+/* One exchange. */
+typedef struct {
+    const Transfer *transfer;
+    PyObject **deadline;
+    size_t length; /* how many elements make a segment */
+    /* The round that goes on: what it begins with, and of each of its parcels how many elements are reduced. */
+    size_t begin;
+    int count;
+    Parcel parcels[MOST_PARCELS];
+    size_t merged[MOST_PARCELS];
+} Rounds;
 
 /* How many elements of an array are in the round that goes on. */
 static size_t rounds_segment(const Rounds *rounds, Owned array)
@@ -15,7 +22,7 @@ static size_t rounds_segment(const Rounds *rounds, Owned array)
 
 static unsigned char *rounds_at(const Rounds *rounds, Owned array)
 {
-    return array.part.bytes + rounds->begin * rounds->item;
+    return array.part.bytes + rounds->begin * rounds->transfer->item;
 }
 
 /* ------------------------------------------------------------------ reducing */
@@ -24,21 +31,16 @@ static unsigned char *rounds_at(const Rounds *rounds, Owned array)
    the first to send them. */
 static void rounds_merge(Rounds *rounds, bool all)
 {
-    Merge merge = kernels_merge_of(rounds->op, rounds->kind);
-    size_t item = rounds->item, step = ROUNDS_PIECE / item, most = rounds->length;
+    const Transfer *transfer = rounds->transfer;
+    size_t most = rounds->length;
     for (int i = 0; i < rounds->count; i++) {
         const Parcel *parcel = &rounds->parcels[i];
-        Owned into = rounds->into[parcel->peer];
+        Owned into = transfer->into[parcel->peer];
         if (into.owner == NULL)
             continue;
-        size_t segment = rounds_segment(rounds, into), came = all ? segment : parcel->headed ? parcels_came(parcel) / item : 0;
+        size_t segment = rounds_segment(rounds, into), came = all ? segment : parcel->headed ? parcels_came(parcel) / transfer->item : 0;
         most = came < most ? came : most;
-        for (size_t now; rounds->merged[i] < most; rounds->merged[i] += now) {
-            size_t at = rounds->merged[i] * item;
-            now = most - rounds->merged[i] < step ? most - rounds->merged[i] : step;
-            unsigned char *mine = rounds_at(rounds, into) + at;
-            merge(mine, mine, wire_room(rounds->swap->wire, parcel->peer) + at, now);
-        }
+        transfers_merge(transfer, rounds_at(rounds, into), parcel->peer, &rounds->merged[i], most);
     }
 }
 
@@ -49,24 +51,21 @@ static void rounds_digest(void *user)
 
 /* ------------------------------------------------------------------ one round */
 
-static bool rounds_reduces(const Rounds *rounds)
-{
-    return rounds->op != OPS;
-}
-
 /* Prepare to send a segment to each rank, and to receive one from there. */
 static void rounds_prepare(Rounds *rounds)
 {
+    const Transfer *transfer = rounds->transfer;
+    bool reduces = transfer->op != OPS;
     rounds->count = 0;
-    for (int peer = 0; peer < rounds->swap->size; peer++) {
-        Owned out = rounds->out[peer], into = rounds->into[peer];
-        size_t sent = rounds_segment(rounds, out) * rounds->item, taken = rounds_segment(rounds, into) * rounds->item;
+    for (int peer = 0; peer < transfer->wire->size; peer++) {
+        Owned out = transfer->out[peer], into = transfer->into[peer];
+        size_t sent = rounds_segment(rounds, out) * transfer->item, taken = rounds_segment(rounds, into) * transfer->item;
         if (sent == 0 && taken == 0)
             continue;
-        unsigned char *room = rounds_reduces(rounds) || taken == 0 ? wire_room(rounds->swap->wire, peer) : rounds_at(rounds, into);
+        unsigned char *room = reduces || taken == 0 ? wire_room(transfer->wire, peer) : rounds_at(rounds, into);
         Parcel *parcel = &rounds->parcels[rounds->count];
         *parcel = (Parcel){.peer = peer, .data = sent == 0 ? NULL : rounds_at(rounds, out), .nbytes = sent, .room = room, .place = room};
-        if (rounds_reduces(rounds) && taken > 0) {
+        if (reduces && taken > 0) {
             parcel->digest = rounds_digest;
             parcel->user = rounds;
         }
@@ -99,10 +98,10 @@ static PyObject *rounds_lanes(const Rounds *rounds)
 /* Of each rank the array that goes there or comes from there, and which of its bytes; None for nothing. */
 static PyObject *rounds_sides(const Rounds *rounds, const Owned *arrays)
 {
-    PyObject *sides = PyList_New(rounds->swap->size);
-    for (int peer = 0; sides != NULL && peer < rounds->swap->size; peer++) {
+    PyObject *sides = PyList_New(rounds->transfer->wire->size);
+    for (int peer = 0; sides != NULL && peer < rounds->transfer->wire->size; peer++) {
         Owned array = arrays[peer];
-        PyObject *side = array.owner == NULL ? Py_NewRef(Py_None) : swaps_range(array, 0, array.part.count * rounds->item);
+        PyObject *side = array.owner == NULL ? Py_NewRef(Py_None) : swaps_range(array, 0, array.part.count * rounds->transfer->item);
         if (side == NULL)
             Py_CLEAR(sides);
         else
@@ -114,21 +113,22 @@ static PyObject *rounds_sides(const Rounds *rounds, const Owned *arrays)
 /* Let Python go on with a round and all that follow. */
 static bool rounds_go_on(const Rounds *rounds)
 {
-    const char *op = rounds_reduces(rounds) ? kernels_op_name(rounds->op) : NULL;
-    return swaps_set_deadline(rounds->swap, PyObject_CallFunction(
-        rounds->swap->wire->exchange, "ONN(zO)(nnN)", *rounds->swap->deadline, rounds_sides(rounds, rounds->out), rounds_sides(rounds, rounds->into),
-        op, rounds->dtype, (Py_ssize_t)rounds->begin, (Py_ssize_t)(rounds->begin + rounds->length), rounds_lanes(rounds)));
+    const Transfer *transfer = rounds->transfer;
+    const char *op = transfer->op == OPS ? NULL : kernels_op_name(transfer->op);
+    return swaps_set_deadline(rounds->deadline, PyObject_CallFunction(
+        transfer->wire->exchange, "ONN(zO)(nnN)", *rounds->deadline, rounds_sides(rounds, transfer->out), rounds_sides(rounds, transfer->into),
+        op, transfer->dtype, (Py_ssize_t)rounds->begin, (Py_ssize_t)(rounds->begin + rounds->length), rounds_lanes(rounds)));
 }
 
 /* Make a round; `left` if Python has gone on with it. */
 static bool rounds_make(Rounds *rounds, bool *left)
 {
     rounds_prepare(rounds);
-    bool well = wire_swap(rounds->swap->wire, rounds->parcels, rounds->count);
+    bool well = wire_swap(rounds->transfer->wire, rounds->parcels, rounds->count);
     *left = well && !wire_is_done(rounds->parcels, rounds->count);
     if (*left)
         well = rounds_go_on(rounds);
-    else if (well && rounds_reduces(rounds))
+    else if (well && rounds->transfer->op != OPS)
         rounds_merge(rounds, true);
     wire_drop(rounds->parcels, rounds->count);
     return well && PyErr_CheckSignals() == 0;
@@ -136,30 +136,32 @@ static bool rounds_make(Rounds *rounds, bool *left)
 
 /* ------------------------------------------------------------------ all of them */
 
-static size_t rounds_longest(const Rounds *rounds)
+static size_t rounds_longest(const Transfer *transfer)
 {
     size_t most = 0;
-    for (int peer = 0; peer < rounds->swap->size; peer++) {
-        size_t out = rounds->out[peer].part.count, into = rounds->into[peer].part.count, longer = out > into ? out : into;
+    for (int peer = 0; peer < transfer->wire->size; peer++) {
+        size_t out = transfer->out[peer].part.count, into = transfer->into[peer].part.count, longer = out > into ? out : into;
         most = longer > most ? longer : most;
     }
     return most;
 }
 
-bool rounds_fit(const Rounds *rounds)
+bool rounds_fit(const Transfer *transfer)
 {
-    for (int peer = 0; peer < rounds->swap->size; peer++)
-        if (rounds_reduces(rounds) && rounds->into[peer].owner != NULL && !wire_has_room(rounds->swap->wire, peer, rounds->length * rounds->item))
+    for (int peer = 0; peer < transfer->wire->size; peer++)
+        if (transfer->op != OPS && transfer->into[peer].owner != NULL &&
+            !wire_has_room(transfer->wire, peer, transfer->nbytes / transfer->item * transfer->item))
             return false;
     return true;
 }
 
-Ending rounds_run(Rounds *rounds)
+Ending rounds_run(const Transfer *transfer, PyObject **deadline)
 {
-    size_t longest = rounds_longest(rounds);
+    Rounds rounds = {.transfer = transfer, .deadline = deadline, .length = transfer->nbytes / transfer->item};
+    size_t longest = rounds_longest(transfer);
     bool left = false;
-    for (rounds->begin = 0; !left && rounds->begin < longest; rounds->begin += rounds->length)
-        if (!rounds_make(rounds, &left))
+    for (; !left && rounds.begin < longest; rounds.begin += rounds.length)
+        if (!rounds_make(&rounds, &left))
             return BROKEN;
     return DONE;
 }

@@ -1,15 +1,11 @@
-#include "streams.h"
-#include "arguments.h"
+#include "transfers.h"
 
-/* The tags of contributions and of results. */
-#define COLLECTIVE_TAG 0x40000001u
+/* The tag of results; contributions have that of all that moves. */
 #define RESULT_TAG (COLLECTIVE_TAG + 1)
 /* Segments are a quarter of a rank's share, within these bounds. */
 enum { LEAST_SEGMENT_NBYTES = 128 << 10, MOST_SEGMENT_NBYTES = 1 << 20 };
 /* So many segments later a segment is sent only once this one is known to have come. */
 enum { AHEAD = 3 };
-/* What is averaged is summed just before, in pieces that stay in the nearest cache. */
-enum { STREAMS_PIECE = 8192 };
 
 /* Elements of the array. */
 typedef struct {
@@ -20,19 +16,18 @@ typedef struct {
 typedef enum { PLACED, REDUCED, DROPPED } Fate;
 
 typedef struct Stream Stream;
-/* Prepares the next trade; false after the last one. Needs no interpreter, as nothing here but `streams_run` does. */
+/* Prepares the next trade; false after the last one. Needs no interpreter, as nothing here but `streams_make` does. */
 typedef bool Plan(Stream *stream);
 
 struct Stream {
-    Swap *swap;
+    const Transfer *transfer;
+    PyObject **deadline;
     Owned source, array; /* what is sent, and where what comes goes: the same where nothing goes one way */
     Plan *plan;
-    Op op;
-    Kind kind;
-    size_t item, length; /* how long an element is, and how many make a segment */
-    /* Of a trade: how many elements go and come; whether what comes is reduced; whether data goes one way only. */
+    size_t length; /* how many elements make a segment */
+    /* Of a trade: how many elements go and come; whether data goes one way only. */
     size_t goes, comes;
-    bool reduces, one_way;
+    bool one_way;
     size_t step; /* how many trades are done; */
     bool over;   /* ... these are all */
     /* The trade that goes on: a segment out, and one in. */
@@ -45,32 +40,24 @@ struct Stream {
 
 static unsigned char *streams_at(const Stream *stream, Owned array, size_t index)
 {
-    return array.part.bytes + index * stream->item;
+    return array.part.bytes + index * stream->transfer->item;
 }
 
 static size_t streams_nbytes(const Stream *stream, Slice slice)
 {
-    return (slice.end - slice.begin) * stream->item;
+    return (slice.end - slice.begin) * stream->transfer->item;
 }
 
 /* Reduce the first `count` elements of what is here. */
 static void streams_merge(Stream *stream, size_t count)
 {
-    Merge merge = kernels_merge_of(stream->op, stream->kind);
-    size_t step = STREAMS_PIECE / stream->item;
-    for (size_t now; stream->merged < count; stream->merged += now) {
-        unsigned char *mine = streams_at(stream, stream->array, stream->into.begin + stream->merged);
-        now = count - stream->merged < step ? count - stream->merged : step;
-        merge(mine, mine, wire_room(stream->swap->wire, stream->parcel.peer) + stream->merged * stream->item, now);
-        if (stream->op == AVG)
-            kernels_average(mine, stream->kind, now, 2);
-    }
+    transfers_merge(stream->transfer, streams_at(stream, stream->array, stream->into.begin), stream->parcel.peer, &stream->merged, count);
 }
 
 static void streams_digest(void *user)
 {
     Stream *stream = user;
-    streams_merge(stream, parcels_came(&stream->parcel) / stream->item);
+    streams_merge(stream, parcels_came(&stream->parcel) / stream->transfer->item);
 }
 
 /* ------------------------------------------------------------------ one trade after the other */
@@ -96,8 +83,8 @@ static bool streams_next(void *user)
 static void streams_prepare(Stream *stream, unsigned tag, Slice out, Slice into, Fate fate)
 {
     size_t sent = streams_nbytes(stream, out), taken = streams_nbytes(stream, into);
-    int peer = 1 - stream->swap->rank;
-    unsigned char *room = fate == PLACED ? streams_at(stream, stream->array, into.begin) : wire_room(stream->swap->wire, peer);
+    int peer = 1 - stream->transfer->wire->rank;
+    unsigned char *room = fate == PLACED ? streams_at(stream, stream->array, into.begin) : wire_room(stream->transfer->wire, peer);
     stream->tag = tag;
     stream->out = out;
     stream->into = into;
@@ -115,24 +102,24 @@ static void streams_prepare(Stream *stream, unsigned tag, Slice out, Slice into,
 /* Which bytes of an array have yet to move; None if they have. */
 static PyObject *streams_range(const Stream *stream, Owned array, Slice slice, bool done)
 {
-    return done ? Py_NewRef(Py_None) : swaps_range(array, slice.begin * stream->item, slice.end * stream->item);
+    return done ? Py_NewRef(Py_None) : swaps_range(array, slice.begin * stream->transfer->item, slice.end * stream->transfer->item);
 }
 
 /* Let Python go on with a trade from where it stands. */
 static bool streams_go_on(Stream *stream)
 {
-    const Wire *wire = stream->swap->wire;
+    const Wire *wire = stream->transfer->wire;
     const Parcel *parcel = &stream->parcel;
     PyObject *rest = parcel->rest == NULL ? Py_None : parcel->rest;
-    return swaps_set_deadline(stream->swap, PyObject_CallFunction(
-        wire->stream, "O(iIO)NNO", *stream->swap->deadline, wire->links[parcel->peer].rank, stream->tag, stream->fate == PLACED ? Py_False : Py_True,
+    return swaps_set_deadline(stream->deadline, PyObject_CallFunction(
+        wire->stream, "O(iIO)NNO", *stream->deadline, wire->links[parcel->peer].rank, stream->tag, stream->fate == PLACED ? Py_False : Py_True,
         streams_range(stream, stream->source, stream->out, parcel->sent), streams_range(stream, stream->array, stream->into, parcel->taken), rest));
 }
 
 /* Make all trades: those that nobody disturbs without the interpreter, one after the other. */
-static Ending streams_run(Stream *stream)
+static Ending streams_make(Stream *stream)
 {
-    Wire *wire = stream->swap->wire;
+    Wire *wire = stream->transfer->wire;
     bool well = true;
     while (well && !stream->over && stream->plan(stream)) {
         well = wire_swap(wire, &stream->parcel, 1);
@@ -164,7 +151,7 @@ static bool streams_plan_reduction(Stream *stream)
 {
     size_t all = stream->array.part.count, index = stream->step / 2;
     const Slice shares[2] = {{0, all / 2}, {all / 2, all}};
-    int rank = stream->swap->rank;
+    int rank = stream->transfer->wire->rank;
     if (index * stream->length >= all - all / 2)
         return false;
     Slice mine = streams_segment(stream, shares[rank], index), other = streams_segment(stream, shares[1 - rank], index);
@@ -175,13 +162,15 @@ static bool streams_plan_reduction(Stream *stream)
     return true;
 }
 
-Ending streams_reduce(Swap *swap, Owned array, Op op, Kind kind)
+/* Reduce an array of both in place. */
+static Ending streams_reduce(const Transfer *transfer, PyObject **deadline)
 {
-    Stream stream = {.swap = swap, .source = array, .array = array, .plan = streams_plan_reduction, .op = op, .kind = kind, .item = kernels_kind_nbytes(kind)};
-    size_t all = array.part.count, nbytes = (all - all / 2) * stream.item / 4;
+    Owned array = transfer->into[0];
+    size_t all = array.part.count, nbytes = (all - all / 2) * transfer->item / 4;
     nbytes = nbytes < LEAST_SEGMENT_NBYTES ? LEAST_SEGMENT_NBYTES : nbytes > MOST_SEGMENT_NBYTES ? MOST_SEGMENT_NBYTES : nbytes;
-    stream.length = nbytes / stream.item;
-    return streams_run(&stream);
+    Stream stream = {.transfer = transfer, .deadline = deadline, .source = array, .array = array, .plan = streams_plan_reduction,
+                     .length = nbytes / transfer->item};
+    return streams_make(&stream);
 }
 
 /* Both send segments and take others. Where data goes one way only, who sends it hears of the segments before that they have
@@ -199,16 +188,22 @@ static bool streams_plan_trade(Stream *stream)
     else { /* with each segment the receipt of the one before, if it is waited for */
         if (stream->one_way)
             out = index > 0 && index - 1 + AHEAD < count ? receipt : nothing;
-        streams_prepare(stream, COLLECTIVE_TAG, out, into, stream->reduces ? REDUCED : PLACED);
+        streams_prepare(stream, COLLECTIVE_TAG, out, into, stream->transfer->op != OPS ? REDUCED : PLACED);
     }
     return true;
 }
 
-Ending streams_trade(Swap *swap, Owned sent, Owned taken, size_t item, Op op, Kind kind)
+/* Send one array, and put into another what comes, or reduce it into that; either may be missing. */
+static Ending streams_trade(const Transfer *transfer, PyObject **deadline)
 {
+    Owned sent = transfer->out[1 - transfer->wire->rank], taken = transfer->into[1 - transfer->wire->rank];
     bool goes = sent.owner != NULL, comes = taken.owner != NULL;
-    Stream stream = {.swap = swap, .source = goes ? sent : taken, .array = comes ? taken : sent, .plan = streams_plan_trade, .op = op, .kind = kind,
-                     .item = item, .reduces = op != OPS, .one_way = !goes || !comes, .goes = sent.part.count, .comes = taken.part.count};
-    stream.length = MOST_SEGMENT_NBYTES / stream.item;
-    return streams_run(&stream);
+    Stream stream = {.transfer = transfer, .deadline = deadline, .source = goes ? sent : taken, .array = comes ? taken : sent, .plan = streams_plan_trade,
+                     .length = MOST_SEGMENT_NBYTES / transfer->item, .one_way = !goes || !comes, .goes = sent.part.count, .comes = taken.part.count};
+    return streams_make(&stream);
+}
+
+Ending streams_run(const Transfer *transfer, PyObject **deadline)
+{
+    return transfer->pair ? streams_reduce(transfer, deadline) : streams_trade(transfer, deadline);
 }

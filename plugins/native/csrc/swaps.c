@@ -16,10 +16,10 @@ PyObject *swaps_range(Owned array, size_t begin, size_t end)
     return Py_BuildValue("(O(nn))", (PyObject *)array.owner, at + (Py_ssize_t)begin, at + (Py_ssize_t)end);
 }
 
-bool swaps_set_deadline(const Swap *swap, PyObject *deadline)
+bool swaps_set_deadline(PyObject **place, PyObject *deadline)
 {
     if (deadline != NULL)
-        Py_SETREF(*swap->deadline, deadline);
+        Py_SETREF(*place, deadline);
     return deadline != NULL;
 }
 
@@ -30,7 +30,7 @@ static Part swaps_to(const Given *given, int peer)
     if (given->key.name == ALL_REDUCE)
         return given->whole;
     for (int i = 0; i < route->sends; i++)
-        if (route->slots == 1 || route->send[i].slot == peer)
+        if (route->send[i].peer == TO_ALL || route->send[i].peer == peer)
             return route->send[i].part;
     return (Part){0};
 }
@@ -47,11 +47,11 @@ static Part swaps_from(const Given *given, int peer)
     return (Part){0};
 }
 
-bool swaps_fit(const Wire *wire, const Given *given, int rank, int size)
+bool swaps_fit(const Wire *wire, const Given *given)
 {
-    for (int peer = 0; peer < size; peer++) {
+    for (int peer = 0; peer < wire->size; peer++) {
         size_t to = swaps_to(given, peer).count, from = swaps_from(given, peer).count;
-        if (peer != rank && !wire_has_room(wire, peer, WIRE_RECORD_NBYTES + (to > from ? to : from) * given->route.item))
+        if (peer != wire->rank && !wire_has_room(wire, peer, WIRE_RECORD_NBYTES + (to > from ? to : from) * given->route.item))
             return false;
     }
     return true;
@@ -60,7 +60,7 @@ bool swaps_fit(const Wire *wire, const Given *given, int rank, int size)
 void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected)
 {
     Parcel *parcel = &swap->parcels[k - 1];
-    parcel->peer = (swap->rank + k) % swap->size;
+    parcel->peer = (swap->wire->rank + k) % swap->wire->size;
     parcel->out = wire_message_head(FINGERPRINT_TAG, WIRE_RECORD_NBYTES + nbytes, 0);
     parcel->in = wire_message_head(FINGERPRINT_TAG, WIRE_RECORD_NBYTES + expected, 0);
     parcel->record = (const unsigned char *)swap->about;
@@ -74,7 +74,7 @@ void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t ex
 
 static const unsigned char *swaps_data(const Swap *swap, int peer)
 {
-    return swap->parcels[(peer - swap->rank + swap->size) % swap->size - 1].place;
+    return swap->parcels[(peer - swap->wire->rank + swap->wire->size) % swap->wire->size - 1].place;
 }
 
 /* ------------------------------------------------------------------ the exchange */
@@ -102,7 +102,7 @@ static bool swaps_finish(Swap *swap, int count, bool *misfit)
     PyObject *record = PyBytes_FromStringAndSize((const char *)swap->about, WIRE_RECORD_NBYTES);
     PyObject *done = state == NULL || record == NULL ? NULL : PyObject_CallFunction(swap->wire->finish, "OOO", *swap->deadline, record, state);
     if (done != NULL && PyArg_ParseTuple(done, "OO!", &deadline, &PyList_Type, &lengths)) {
-        swaps_set_deadline(swap, Py_NewRef(deadline));
+        swaps_set_deadline(swap->deadline, Py_NewRef(deadline));
         for (int i = 0; i < count; i++) {
             PyObject *length = i < PyList_GET_SIZE(lengths) ? PyList_GET_ITEM(lengths, i) : NULL;
             long long nbytes = length == NULL ? -1 : PyLong_AsLongLong(length);
@@ -130,7 +130,7 @@ static bool swaps_alike(const Swap *swap, int count)
 
 bool swaps_trade(Swap *swap, bool *misfit)
 {
-    int count = swap->size - 1;
+    int count = swap->wire->size - 1;
     bool well = wire_swap(swap->wire, swap->parcels, count);
     if (well && !wire_is_done(swap->parcels, count)) {
         for (int i = 0; i < count; i++)
@@ -147,14 +147,14 @@ static Ending swaps_exchange(Swap *swap)
     bool misfit = false;
     if (!swaps_trade(swap, &misfit))
         return BROKEN;
-    if (!swaps_alike(swap, swap->size - 1))
+    if (!swaps_alike(swap, swap->wire->size - 1))
         return UNLIKE;
     return misfit ? GARBLED : DONE;
 }
 
 Ending swaps_compare(Swap *swap)
 {
-    for (int k = 1; k < swap->size; k++)
+    for (int k = 1; k < swap->wire->size; k++)
         swaps_address(swap, k, NULL, 0, 0);
     return swaps_exchange(swap);
 }
@@ -169,14 +169,14 @@ static void swaps_merge(Swap *swap, size_t count)
     for (size_t now; swap->merged < count; swap->merged += now) {
         size_t at = swap->merged * reduction.item;
         const unsigned char *from[MOST_PARCELS];
-        for (int peer = 0; peer < swap->size; peer++)
-            from[peer] = (peer == swap->rank ? swap->own : swaps_data(swap, peer)) + at;
+        for (int peer = 0; peer < swap->wire->size; peer++)
+            from[peer] = (peer == swap->wire->rank ? swap->own : swaps_data(swap, peer)) + at;
         now = reduction_now(&reduction, count - swap->merged);
         /* With more ranks a later contribution may lie where the outcome goes. */
-        reduction_begin(&reduction, from[0], swap->size == 2 ? swap->out + at : NULL, now);
-        for (int peer = 1; peer < swap->size; peer++)
+        reduction_begin(&reduction, from[0], swap->wire->size == 2 ? swap->out + at : NULL, now);
+        for (int peer = 1; peer < swap->wire->size; peer++)
             reduction_add(&reduction, from[peer]);
-        reduction_end(&reduction, swap->out + at, swap->size);
+        reduction_end(&reduction, swap->out + at, swap->wire->size);
     }
 }
 
@@ -198,7 +198,7 @@ static void swaps_digest(void *user)
 /* Work on a long one while it comes. */
 static void swaps_overlap(Swap *swap)
 {
-    if (swap->size != 2 || swap->parcels[0].in.length <= LONG_NBYTES)
+    if (swap->wire->size != 2 || swap->parcels[0].in.length <= LONG_NBYTES)
         return;
     swap->parcels[0].digest = swaps_digest;
     swap->parcels[0].user = swap;
@@ -221,15 +221,15 @@ static void swaps_put(const Swap *swap, const Given *given)
 Ending swaps_along(Swap *swap, const Given *given)
 {
     const Route *route = &given->route;
-    bool in_place = given->key.name == ALL_REDUCE, reduces = given_reduces(given);
-    for (int k = 1; k < swap->size; k++) {
-        int peer = (swap->rank + k) % swap->size;
+    bool reduces = given_reduces(given), takes = given->root < 0 || given->root == swap->wire->rank;
+    for (int k = 1; k < swap->wire->size; k++) {
+        int peer = (swap->wire->rank + k) % swap->wire->size;
         Part to = swaps_to(given, peer), from = swaps_from(given, peer);
         swaps_address(swap, k, to.bytes, to.count * route->item, from.count * route->item);
     }
     if (reduces) {
-        swap->out = in_place ? given->whole.bytes : given->out;
-        swap->own = in_place ? given->whole.bytes : given->keep_from.bytes;
+        swap->out = given->whole.bytes;
+        swap->own = given->key.name == REDUCE_SCATTER ? given->keep_from.bytes : given->whole.bytes;
         swap->op = given->op;
         swap->kind = given->kind;
     } else if (route->takes == 1 && route->take[0].part.count > 0)
@@ -237,7 +237,7 @@ Ending swaps_along(Swap *swap, const Given *given)
     swaps_overlap(swap);
     Ending ending = swaps_exchange(swap);
     if (ending == DONE && reduces)
-        swaps_merge(swap, in_place ? given->whole.count : route->takes == 0 ? 0 : route->take[0].part.count);
+        swaps_merge(swap, takes ? given->whole.count : 0);
     else if (ending == DONE)
         swaps_put(swap, given);
     return ending;

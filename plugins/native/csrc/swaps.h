@@ -18,7 +18,6 @@ typedef struct {
 /* One call. */
 typedef struct {
     Wire *wire;
-    int rank, size;
     const uint64_t *about; /* this rank's record */
     PyObject **deadline;   /* a deadline, a time-out, or None for the group's, of which Python makes a deadline */
     Parcel parcels[MOST_PARCELS];
@@ -35,9 +34,9 @@ Owned swaps_whole(PyArrayObject *array);
 /* The owner, and which of its bytes some of an array are, from the first to the last. */
 PyObject *swaps_range(Owned array, size_t begin, size_t end);
 /* Keep the deadline that Python has found; false for NULL. */
-bool swaps_set_deadline(const Swap *swap, PyObject *deadline);
+bool swaps_set_deadline(PyObject **place, PyObject *deadline);
 /* Whether what goes to and comes from each rank fits. */
-bool swaps_fit(const Wire *wire, const Given *given, int rank, int size);
+bool swaps_fit(const Wire *wire, const Given *given);
 /* Say what goes to the `k`th next rank, and how much comes from it, besides the records. */
 void swaps_address(Swap *swap, int k, const void *data, size_t nbytes, size_t expected);
 /* Exchange it; `misfit` tells whether something of another length has come. False with an exception set. */

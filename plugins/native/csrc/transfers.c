@@ -1,6 +1,6 @@
 #include "transfers.h"
 #include "arguments.h"
-#include "streams.h"
+#include "reduction.h"
 
 /* Whether Python's reduction of a dtype by an op is one of C's, in place. */
 static bool transfers_can_reduce(Op op, int kind)
@@ -59,44 +59,29 @@ static bool transfers_has_one_total(Transfer *transfer)
     return transfer->op != AVG && transfers_can_reduce(transfer->op, kind);
 }
 
-/* The exchange of more than two ranks. */
-static Rounds transfers_rounds(const Transfer *transfer, const Swap *swap)
-{
-    Rounds rounds = {.swap = swap, .item = transfer->item, .length = transfer->nbytes / transfer->item, .op = transfer->op,
-                     .kind = transfer->kind, .dtype = transfer->dtype};
-    memcpy(rounds.out, transfer->out, sizeof rounds.out);
-    memcpy(rounds.into, transfer->into, sizeof rounds.into);
-    return rounds;
-}
-
-static bool transfers_fit(const Transfer *transfer)
-{
-    const Wire *wire = transfer->wire;
-    if (transfer->nbytes == 0)
-        return streams_fit(wire);
-    Swap swap = {.wire = transfer->wire, .rank = wire->rank, .size = wire->size};
-    Rounds rounds = transfers_rounds(transfer, &swap);
-    return rounds_fit(&rounds);
-}
-
 bool transfers_take_exchange(Transfer *transfer, Wire *wire, PyObject *sent, PyObject *taken, const char *op, Py_ssize_t nbytes)
 {
     *transfer = (Transfer){.wire = wire, .op = op == NULL ? OPS : kernels_op_named(op), .nbytes = (size_t)nbytes};
     return wire->size <= MOST_PARCELS && (nbytes >= LONG_NBYTES || nbytes == 0) && transfers_take_side(transfer, sent, false, transfer->out) &&
            transfers_take_side(transfer, taken, true, transfer->into) && (op == NULL || transfers_has_one_total(transfer)) &&
-           transfer->item != 0 && transfers_fit(transfer);
+           transfer->item != 0 && (nbytes == 0 ? streams_fit(wire) : rounds_fit(transfer));
 }
 
 Ending transfers_run(const Transfer *transfer, PyObject **deadline)
 {
-    Wire *wire = transfer->wire;
-    Swap swap = {.wire = wire, .rank = wire->rank, .size = wire->size, .deadline = deadline};
-    if (transfer->pair)
-        return streams_reduce(&swap, transfer->into[0], transfer->op, transfer->kind);
-    if (transfer->nbytes == 0) {
-        int peer = 1 - wire->rank;
-        return streams_trade(&swap, transfer->out[peer], transfer->into[peer], transfer->item, transfer->op, transfer->kind);
+    return transfer->nbytes == 0 ? streams_run(transfer, deadline) : rounds_run(transfer, deadline);
+}
+
+void transfers_merge(const Transfer *transfer, unsigned char *segment, int peer, size_t *merged, size_t count)
+{
+    Merge merge = kernels_merge_of(transfer->op, transfer->kind);
+    size_t step = REDUCTION_NBYTES / transfer->item;
+    for (size_t now; *merged < count; *merged += now) {
+        size_t at = *merged * transfer->item;
+        unsigned char *mine = segment + at;
+        now = count - *merged < step ? count - *merged : step;
+        merge(mine, mine, wire_room(transfer->wire, peer) + at, now);
+        if (transfer->op == AVG) /* which two ranks reduce */
+            kernels_average(mine, transfer->kind, now, 2);
     }
-    Rounds rounds = transfers_rounds(transfer, &swap);
-    return rounds_run(&rounds);
 }

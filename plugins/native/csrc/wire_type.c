@@ -243,36 +243,22 @@ static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
 
 /* What is taken of `WireHooks`. */
 static const Hook hooks[] = {
-    {"turn", AT(turn), &TurnType},
-    {"engine", AT(engine), &EngineStateType},
-    {"failure_state", AT(failure), &FailureStateType},
-    {"progress_lock", AT(progress), &ProgressStateType},
-    {"deferred", AT(deferred), NULL},
-    {"arrivals", AT(arrivals), &PyDict_Type},
-    {"receives", AT(receives), &PyDict_Type},
+    ENGINE_HOOKS(AT),
     {"lines", AT(lines), &PyDict_Type},
-    {"lock", AT(lock), &EngineLockType},
-    {"settle", AT(settle), NULL},
-    {"stand_up", AT(stand_up), NULL},
     {"refresh", AT(refresh), NULL},
     {"pay", AT(pay), NULL},
     {"keep", AT(keep), NULL},
     {"feed", AT(feed), NULL},
-    {"taken", AT(taken), NULL},
     {"finish", AT(finish), NULL},
-    {"mark", AT(mark), NULL},
-    {"receive", AT(receive), NULL},
-    {"claim", AT(claim), NULL},
     {"finish_message", AT(finish_message), NULL},
     {"stream", AT(stream), NULL},
     {"exchange", AT(exchange), NULL},
+    {0},
 };
-enum { HOOKS = sizeof hooks / sizeof *hooks };
 
 static int wire_traverse(Wire *wire, visitproc visit, void *arg)
 {
-    Py_VISIT(wire->trail);
-    int visited = hooks_visit(wire, hooks, HOOKS, visit, arg);
+    int visited = hooks_visit(wire, hooks, visit, arg);
     if (visited != 0)
         return visited;
     for (int peer = 0; peer < wire->size && wire->links != NULL; peer++) {
@@ -286,8 +272,7 @@ static int wire_traverse(Wire *wire, visitproc visit, void *arg)
 
 static int wire_clear(Wire *wire)
 {
-    Py_CLEAR(wire->trail);
-    hooks_clear(wire, hooks, HOOKS);
+    hooks_clear(wire, hooks);
     for (int peer = 0; peer < wire->size && wire->links != NULL; peer++) {
         Py_CLEAR(wire->links[peer].peer);
         Py_CLEAR(wire->links[peer].window);
@@ -354,7 +339,7 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     PyObject *links, *asked;
     int rank;
     long long spin_ns;
-    unsigned long long most_tag, window_nbytes, message_nbytes, main_thread;
+    unsigned long long main_thread;
     if (!PyArg_ParseTuple(args, "iO!OL", &rank, &PyList_Type, &links, &asked, &spin_ns))
         return NULL;
     Wire *wire = (Wire *)type->tp_alloc(type, 0);
@@ -365,15 +350,11 @@ static PyObject *wire_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     wire->yields = spin_ns == 0;
     wire->spin_ns = wire->most_ns = wire->yields ? WIRE_YIELDS_NS : spin_ns;
     wire->least_ns = wire->most_ns / WIRE_LEAST_PART;
-    if (PyErr_Occurred() || !hooks_take_number(asked, "most_tag", &most_tag) || !hooks_take_number(asked, "window_nbytes", &window_nbytes) ||
-        !hooks_take_number(asked, "message_nbytes", &message_nbytes) || !hooks_take_number(asked, "main_thread", &main_thread) || !hooks_take(wire, asked, hooks, HOOKS) ||
-        !wire_take_links(wire, links)) {
+    if (PyErr_Occurred() || !hooks_take_limits(asked, &wire->most_tag, &wire->window_nbytes, &wire->message_nbytes) ||
+        !hooks_take_number(asked, "main_thread", &main_thread) || !hooks_take(wire, asked, hooks) || !wire_take_links(wire, links)) {
         Py_DECREF(wire);
         return NULL;
     }
-    wire->most_tag = (unsigned)most_tag;
-    wire->window_nbytes = window_nbytes;
-    wire->message_nbytes = message_nbytes;
     wire->main_thread = (unsigned long)main_thread;
     return (PyObject *)wire;
 }

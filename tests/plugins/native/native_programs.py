@@ -95,8 +95,12 @@ def movements() -> dict[str, str]:
                 ins = [bit_patterns(dtype, count + 3 * (peer + rank), peer * size + rank) for peer in range(size)]
                 outs = [np.zeros(count + 3 * (peer + rank), dtype) for peer in range(size)]
                 dist.all_to_all(outs, ins)
+                is_root = rank == size - 1
+                got, piece = [np.zeros(count, dtype) for _ in range(size)], np.zeros(count, dtype)
+                dist.gather(mine, got if is_root else None, size - 1)
+                dist.scatter(piece, parts if is_root else None, size - 1)
                 found = {"broadcast": [array], "all_gather": parts, "all_gather_single": whole}
-                found |= {"all_to_all": outs, "all_to_all_single": out}
+                found |= {"all_to_all": outs, "all_to_all_single": out, "gather": got, "scatter": [piece]}
                 told |= {f"{op} {dtype} {count} {again}": _say(np.concatenate(arrays)) for op, arrays in found.items()}
     return told
 

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
@@ -214,37 +214,44 @@ class MessagePeer(Protocol):
     @property
     def window(self) -> Any: ...
 
-class MessageHooks(Protocol):
-    """What compiled messages look at, and what they leave to Python."""
+class EngineHooks(Protocol):
+    """What all that stands on an engine looks at, and leaves to Python."""
 
     turn: Any
-    lane: Any
     engine: Any
     failure_state: Any
     progress_lock: Any
     deferred: Any
     arrivals: Any
     receives: Any
-    offered: Any
-    request_type: Any
-    numbers: Any
     most_tag: int
-    raw: int
     window_nbytes: int
     message_nbytes: int
-    # What tells that there is anything to do, what wakes this rank, and where in the rings' memory it says that it
-    # sleeps.
-    descriptor: int
-    bell: int
-    asleep: int
 
     # Of the locks, and what has been left to be done without the engine's.
     lock: Any
     def stand_up(self) -> None: ...
     def settle(self) -> None: ...
 
-    # Of messages; a request stands for one that goes on.
+    # Of messages.
     def mark(self, dtype: Any, /) -> int: ...
+    def claim(self, array: Any, source: int | None, tag: int, dtype: int, /) -> tuple[int, int] | None: ...
+    def taken(self, source: int, nbytes: int, /) -> None: ...
+
+class MessageHooks(EngineHooks, Protocol):
+    """What compiled messages look at, and what they leave to Python; a request stands for one that goes on."""
+
+    lane: Any
+    offered: Any
+    request_type: Any
+    numbers: Any
+    raw: int
+    # What tells that there is anything to do, what wakes this rank, and where in the rings' memory it says that it
+    # sleeps.
+    descriptor: int
+    bell: int
+    asleep: int
+
     def register_offer(self, array: Any, to: int, tag: int, dtype: int, /) -> tuple[Any, int]: ...
     def offer(self, request: Any, ident: int, to: int, /) -> None: ...
     def ask_for(self, array: Any, source: int, tag: int, offer: tuple[int, int, int], /) -> Any: ...
@@ -255,8 +262,6 @@ class MessageHooks(Protocol):
     def go_on_receiving(self, array: Any, source: int, tag: int, length: int, filled: int, /) -> Any: ...
     def finish(self, request: Any, verb: str, peer: int, /) -> None: ...
     def receive(self, array: Any, source: int | None, tag: int, /) -> tuple[int, int]: ...
-    def claim(self, array: Any, source: int | None, tag: int, dtype: int, /) -> tuple[int, int] | None: ...
-    def taken(self, source: int, nbytes: int, /) -> None: ...
     def met(self, request: Any, source: int | None, /) -> None: ...
     def issued(self, request: Any, /) -> None: ...
     def only_waited(self, error: BaseException, /) -> None: ...
@@ -303,37 +308,20 @@ class WireLink(Protocol):
     @property
     def room(self) -> memoryview: ...
 
-class WireHooks(Protocol):
+class WireHooks(EngineHooks, Protocol):
     """What a compiled wire looks at, and what it leaves to Python; requests stand for what goes on."""
 
-    turn: Any
-    engine: Any
-    failure_state: Any
-    progress_lock: Any
-    deferred: Any
-    arrivals: Any
-    receives: Any
     lines: Any
-    most_tag: int
-    window_nbytes: int
-    message_nbytes: int
     main_thread: int
     descriptor: int  # what can be read when there is anything to do for the engine, or -1
-
-    # Of the locks, and what has been left to be done without the engine's.
-    lock: Any
-    def stand_up(self) -> None: ...
-    def settle(self) -> None: ...
 
     # With the lock held.
     def refresh(self, to: int, /) -> None: ...
     def keep(self, to: int, rest: bytes, tag: int, /) -> Any: ...
     def feed(self, source: int, data: bytes, /) -> None: ...
-    def taken(self, source: int, nbytes: int, /) -> None: ...
 
     # Without it.
     def pay(self) -> None: ...
-    def mark(self, dtype: Any, /) -> int: ...
     def finish(
         self, given: Any, record: bytes, state: list[tuple[int, Any, bool, Any]], /
     ) -> tuple[Any, list[int]]: ...
@@ -349,7 +337,6 @@ class WireHooks(Protocol):
     ) -> Any: ...
     def finish_message(self, request: Any, peer: int, /) -> None: ...
     def receive(self, array: Any, source: int, tag: int, /) -> None: ...
-    def claim(self, array: Any, source: int, tag: int, dtype: int, /) -> tuple[int, int] | None: ...
 
 class Wire:
     waited_ns: int
@@ -370,19 +357,8 @@ class Wire:
 
 class Program: ...
 
-class HostOfRelay(Protocol):
-    """What a relay knows of its host, in this order, as a tuple."""
-
-    @property
-    def board(self) -> Any: ...
-    @property
-    def turn(self) -> Any: ...
-    @property
-    def numbers(self) -> Iterator[int]: ...
-    @property
-    def gather(self) -> tuple[int, ...]: ...
-    @property
-    def spread(self) -> tuple[int, ...]: ...
+# What a relay knows of its host: the board, whose turn it is, the numbers of calls, and what two steps compare.
+HostOfRelay: TypeAlias = tuple[Any, Any, Iterator[int], tuple[int, ...], tuple[int, ...]]
 
 class Relay:
     waited_ns: int

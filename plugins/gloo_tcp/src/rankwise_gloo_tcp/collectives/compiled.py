@@ -37,6 +37,7 @@ from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.collectives.copying import cut
 from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of, kind_of_described
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
+from rankwise_gloo_tcp.collectives.strategy import ARGUMENTS
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_native import Calls, Messages, Program, Trail
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.rings import Rings
 
 __all__ = [
-    "ARGUMENTS",
     "COMPILED_OPS",
     "CallHooks",
     "CompiledAtBoard",
@@ -64,18 +64,6 @@ __all__ = [
 
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
-#: What C is given of a call of an operation.
-ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "all_reduce": ("array", "reduce_op"),
-    "broadcast": ("array", "root"),
-    "reduce": ("array", "reduce_op", "root"),
-    "all_gather": ("outs", "array"),
-    "reduce_scatter": ("array", "ins", "reduce_op"),
-    "all_to_all": ("outs", "ins"),
-    "gather": ("array", "outs", "root"),
-    "scatter": ("array", "ins", "root"),
-    "barrier": (),
-}
 #: The calls whose public functions are compiled too.
 _PUBLIC = (
     *ARGUMENTS,

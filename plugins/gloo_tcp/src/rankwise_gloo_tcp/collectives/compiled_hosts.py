@@ -4,12 +4,10 @@ of each host that has several ranks."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from rankwise.backends import Call, Caller, Deadline, Fingerprint, Prepared, Shortcuts, Timeout
 from rankwise_gloo_tcp.board import agreement
-from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
@@ -161,19 +159,8 @@ class CompiledSeveralHosts(SeveralHosts):
         gather, spread = (
             _NO_STEP if step is None else step.about(local.rank) for step in (relay.gathering, relay.spreading)
         )
-        turn, numbers = local.order.turn, local.numbers
-        here = _Here(local.board, turn, numbers, gather, spread)
+        here = local.board, local.order.turn, local.numbers, gather, spread
         return Relay(here, wire, relay.hosts, relay.rank, relay.along_nbytes)
-
-
-class _Here(NamedTuple):
-    """What a relay knows of its host: the board, whose turn it is, the numbers of calls, and what two steps compare."""
-
-    board: Board | None
-    turn: Any
-    numbers: Iterator[int]
-    gather: tuple[int, ...]
-    spread: tuple[int, ...]
 
 
 class _Hooks(WireCallHooks):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rankwise.backends import Array
 
 __all__ = ["assign", "cut", "pieces"]
@@ -15,10 +13,10 @@ def assign(target: Array, source: Array) -> None:
         target[...] = source.reshape(target.shape)
 
 
-def pieces(flat: Array, nbytes: int) -> Iterator[Array]:
+def pieces(flat: Array, nbytes: int) -> list[Array]:
     """Cut a flat array into pieces of so many bytes at the most, and of at least one element."""
     count = max(1, nbytes // flat.itemsize)
-    return (flat[begin : begin + count] for begin in range(0, flat.size, count))
+    return [flat[begin : begin + count] for begin in range(0, flat.size, count)]
 
 
 def cut(array: Array, size: int) -> list[Array]:

@@ -327,7 +327,7 @@ def _pass_around(between: Subset, by: Means, piece: Array, home: int) -> None:
 
 def _broadcast_to_all(hosts: Hosts, by: Means, array: Array, home: int, speaker: int, between: Subset | None) -> None:
     """Send all of it to the other hosts, which pass on each piece when it is there."""
-    parts = list(pieces(array.reshape(-1), _PIECE_NBYTES))
+    parts = pieces(array.reshape(-1), _PIECE_NBYTES)
     sends: list[Any] = []
     coming: list[Any] = []
     if between is not None and hosts.here == home:

@@ -6,7 +6,7 @@ to the first of each other host, and back; small data goes with it. Large data m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rankwise.backends import (
@@ -33,7 +33,7 @@ from rankwise_gloo_tcp.collectives.relay import (
     told,
     travelling,
 )
-from rankwise_gloo_tcp.collectives.strategy import Strategy
+from rankwise_gloo_tcp.collectives.strategy import ARGUMENTS, Strategy
 from rankwise_gloo_tcp.collectives.tables import MIXED, longest_along, of_one_rank
 
 if TYPE_CHECKING:
@@ -107,57 +107,26 @@ class SeveralHosts(Strategy):
         """Move the data of a call that has not all come along."""
         self.algorithm(call)(deadline, counts)
 
-    def _long(self, call: Call, algorithm: Callable[..., None], *args: Any) -> Long | None:
-        """Return an algorithm with what it works on, unless the core's is to be taken."""
-        return None if self._choose(call) == "derived" else Long(self.hosts, self.means, algorithm, args)
-
-    def _broadcast(self, call: Call) -> Long | None:
-        return self._long(call, hierarchy.broadcast, call.array, call.root)
-
-    def _reduce(self, call: Call) -> Long | None:
-        return self._long(call, hierarchy.reduce, call.array, reducing(call), call.root)
-
-    def _all_reduce(self, call: Call) -> Long | None:
-        return self._long(call, hierarchy.all_reduce, call.array, reducing(call))
+    def _long(self, call: Call) -> Long | None:
+        """Return the algorithm of a call with what it works on, unless the core's is to be taken."""
+        op = call.op
+        if op in ("all_gather", "reduce_scatter") and not self._trades:
+            return None
+        if op == "reduce_scatter" and not reducing(call).is_plain_on(call.array.dtype):
+            return None
+        if op in EACH_ITS_OWN:  # where a rank knows the sizes of its own parts only
+            chosen = self.comm.selection.choose_mixed(op, _LARGE_NBYTES, self.size)
+        else:
+            chosen = self._choose(call)
+        given = [getattr(call, name) for name in ARGUMENTS[op]]
+        return None if chosen == "derived" else Long(self.hosts, self.means, getattr(hierarchy, op), tuple(given))
 
     @property
     def _trades(self) -> bool:
         """Whether each rank answers for few ranks of other hosts."""
         return self.hosts.even or self.hosts.most_partners <= FEW_RANKS
 
-    def _all_gather(self, call: Call) -> Long | None:
-        return self._long(call, hierarchy.all_gather, call.outs or (), call.array) if self._trades else None
-
-    def _reduce_scatter(self, call: Call) -> Long | None:
-        op = reducing(call)
-        if not (self._trades and op.is_plain_on(call.array.dtype)):
-            return None
-        return self._long(call, hierarchy.reduce_scatter, call.array, call.ins or (), op)
-
-    def _straight(self, call: Call, algorithm: Callable[..., None], *args: Any) -> Long | None:
-        """Return the same where a rank knows the sizes of its own parts only."""
-        chosen = self.comm.selection.choose_mixed(call.op, _LARGE_NBYTES, self.size)
-        return None if chosen == "derived" else Long(self.hosts, self.means, algorithm, args)
-
-    def _gather(self, call: Call) -> Long | None:
-        return self._straight(call, hierarchy.gather, call.array, call.outs, call.root)
-
-    def _scatter(self, call: Call) -> Long | None:
-        return self._straight(call, hierarchy.scatter, call.array, call.ins, call.root)
-
-    def _all_to_all(self, call: Call) -> Long | None:
-        return self._straight(call, hierarchy.all_to_all, call.outs or (), call.ins or ())
-
-    OWN: ClassVar = {
-        "broadcast": _broadcast,
-        "reduce": _reduce,
-        "all_reduce": _all_reduce,
-        "all_gather": _all_gather,
-        "reduce_scatter": _reduce_scatter,
-        "gather": _gather,
-        "scatter": _scatter,
-        "all_to_all": _all_to_all,
-    }
+    OWN: ClassVar = dict.fromkeys(RELAYED, _long)
 
     # ------------------------------------------------------------------ comparing the calls
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,22 @@ from rankwise.errors import DistError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Strategy"]
+__all__ = ["ARGUMENTS", "Strategy"]
+
+#: What carries out an operation is given this of a call: C, and the algorithms of `hierarchy`.
+ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "all_reduce": ("array", "reduce_op"),
+        "broadcast": ("array", "root"),
+        "reduce": ("array", "reduce_op", "root"),
+        "all_gather": ("outs", "array"),
+        "reduce_scatter": ("array", "ins", "reduce_op"),
+        "all_to_all": ("outs", "ins"),
+        "gather": ("array", "outs", "root"),
+        "scatter": ("array", "ins", "root"),
+        "barrier": (),
+    }
+)
 
 
 class Strategy:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
 from rankwise.errors import DistTimeoutError
-from rankwise_gloo_tcp.collectives.copying import cut
+from rankwise_gloo_tcp.collectives.copying import cut, pieces
 
 __all__ = [
     "Carrier",
@@ -98,7 +98,7 @@ def trade(engine: Carrier, sent: Array | None, taken: Array | None, op: ReduceOp
         op: By what it is reduced into that; None puts it there.
         deadline: When all must be done.
     """
-    peer, out, into = 1 - engine.rank, _segments(sent), _segments(taken)
+    peer, (out, into) = 1 - engine.rank, [[] if flat is None else pieces(flat, _MOST_NBYTES) for flat in (sent, taken)]
     rooms = into if op is None else [np.empty_like(segment) for segment in into]
     coming = [engine.receive_bytes(as_bytes(room), peer, COLLECTIVE_TAG, True) for room in rooms]
     sends: list[Pending] = []
@@ -161,8 +161,8 @@ class Exchange:
     """
 
     def __init__(self, engine: Carrier, sent: Lanes, taken: Lanes, op: ReduceOp | None, nbytes: int) -> None:
-        into = {peer: _segments(flat, nbytes) for peer, flat in sorted(taken.items())}
-        out = {peer: _segments(flat, nbytes) for peer, flat in sorted(sent.items())}
+        into = {peer: pieces(flat, nbytes) for peer, flat in sorted(taken.items())}
+        out = {peer: pieces(flat, nbytes) for peer, flat in sorted(sent.items())}
         self._engine, self._op = engine, op
         self._coming = [
             (segment, room, engine.receive_bytes(as_bytes(room), peer, COLLECTIVE_TAG, True))
@@ -188,13 +188,6 @@ def _in_turns(cut_up: Mapping[int, Sequence[Array]]) -> list[tuple[int, Array]]:
     return [
         (peer, segments[index]) for index in range(most) for peer, segments in cut_up.items() if index < len(segments)
     ]
-
-
-def _segments(flat: Array | None, nbytes: int = _MOST_NBYTES) -> list[Array]:
-    if flat is None:
-        return []
-    length = max(1, nbytes // flat.itemsize)
-    return [flat[begin : begin + length] for begin in range(0, flat.size, length)]
 
 
 def wait_for(engine: Carrier, requests: Sequence[Pending], deadline: Deadline) -> None:
@@ -232,7 +225,7 @@ class _Stream:
             others: This rank's contributions to the shares of others, and where these go.
         """
         engine = self.engine
-        segments = self.segments(mine)
+        segments = pieces(mine, self._nbytes)
         coming = {
             peer: [self._receive(np.empty_like(segments[0]), segment, peer) for segment in segments[: self._depth]]
             for peer in others
@@ -250,11 +243,6 @@ class _Stream:
         wait_for(engine, finished, self.deadline)
         wait_for(engine, sent, self.deadline)
 
-    def segments(self, share: Array) -> list[Array]:
-        """Cut a share into segments."""
-        count = max(1, self._nbytes // share.itemsize)
-        return [share[begin : begin + count] for begin in range(0, share.size, count)]
-
     def _receive(self, scratch: Array, segment: Array, peer: int) -> tuple[Array, Pending]:
         """Begin to receive what is to be combined with a segment."""
         room = as_bytes(scratch[: segment.size])
@@ -262,13 +250,13 @@ class _Stream:
 
     def _send_all(self, outgoing: Mapping[int, Array]) -> list[Pending]:
         """Send in the order in which the others combine, to all of them in turn."""
-        cut_up = {peer: self.segments(share) for peer, share in outgoing.items()}
+        cut_up = {peer: pieces(share, self._nbytes) for peer, share in outgoing.items()}
         return [
             self.engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for peer, segment in _in_turns(cut_up)
         ]
 
     def _receive_all(self, results: Mapping[int, Array]) -> list[Pending]:
-        cut_up = {peer: self.segments(share) for peer, share in results.items()}
+        cut_up = {peer: pieces(share, self._nbytes) for peer, share in results.items()}
         return [
             self.engine.receive_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer, segment in _in_turns(cut_up)
         ]

@@ -118,6 +118,9 @@ class _Hooks(WireHooks):
     ) -> Deadline:
         """Go on with a round of an exchange and with all that follow, and return when all of it must be done.
 
+        In C the ranks make one round after the other, which is slow where each has to wait for a processor. These are
+        made at the same time.
+
         Args:
             given: The call's deadline, or its time-out; None is the group's.
             sent: What goes to each rank.
@@ -125,9 +128,13 @@ class _Hooks(WireHooks):
             how: By what, and the dtype of all that.
             left: The first element of the round, the end of it, and its lanes.
         """
-        deadline, (op, dtype) = self._calls.deadline(given), how
-        round_left = Round(_lanes(sent, dtype), _lanes(taken, dtype), COMPILED_OPS.get(op or ""), *left)
-        go_on(self._between, self._opening, round_left, deadline)
+        deadline, (name, dtype), (begin, end, lanes) = self._calls.deadline(given), how, left
+        op, out, into = COMPILED_OPS.get(name or ""), _lanes(sent, dtype), _lanes(taken, dtype)
+        now = _Rest(self._between, self._opening, _cut(out, begin, end), _cut(into, begin, end), op, lanes)
+        nbytes = (end - begin) * max(flat.itemsize for flat in (*out.values(), *into.values()))
+        later = Exchange(self._between, _cut(out, end), _cut(into, end), op, nbytes)
+        now.finish(deadline)
+        later.finish(deadline)
         return deadline
 
     def finish_message(self, request: Request, peer: int) -> None:
@@ -166,69 +173,40 @@ def make_wire(comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], ca
 # ---------------------------------------------------------------------- rounds that take long
 
 
-class Round(NamedTuple):
-    """A round of an exchange, as C leaves it.
-
-    Attributes:
-        sent, taken: What the whole exchange is about.
-        op: By what all that comes is reduced.
-        begin, end: Which elements are in this round.
-        lanes: How far each rank has come.
-    """
-
-    sent: Lanes
-    taken: Lanes
-    op: ReduceOp | None
-    begin: int
-    end: int
-    lanes: list[Lane]
-
-
-def go_on(between: Carrier, opening: Opening, left: Round, deadline: Deadline) -> None:
-    """Go on with a round, and with all that follow at the same time.
-
-    In C the ranks make one round after the other, which is slow where each has to wait for a processor.
-
-    Args:
-        between: What carries messages among the ranks.
-        opening: What has a room for a segment of each.
-        left: What C has left.
-        deadline: When all must be done.
-    """
-    later = _cut(left.sent, left.end), _cut(left.taken, left.end)
-    nbytes = (left.end - left.begin) * max(flat.itemsize for flat in (*left.sent.values(), *left.taken.values()))
-    rest: list[_Rest | Exchange] = [_Rest(between, opening, left), Exchange(between, *later, left.op, nbytes)]
-    for each in rest:
-        each.finish(deadline)
-
-
 def _cut(lanes: Lanes, begin: int, end: int | None = None) -> Lanes:
     return {peer: flat[begin:end] for peer, flat in lanes.items()}
 
 
 class _Rest:
-    """What C has left of a round, which begins immediately."""
+    """What C has left of a round, which begins immediately.
 
-    def __init__(self, between: Carrier, opening: Opening, left: Round) -> None:
-        self._between, self._op = between, left.op
-        sent, taken = _cut(left.sent, left.begin, left.end), _cut(left.taken, left.begin, left.end)
+    Args:
+        between: What carries messages among the ranks.
+        opening: What has a room for a segment of each.
+        sent, taken: What the round is about.
+        op: By what all that comes is reduced.
+        lanes: How far each rank has come.
+    """
+
+    def __init__(
+        self, between: Carrier, opening: Opening, sent: Lanes, taken: Lanes, op: ReduceOp | None, lanes: list[Lane]
+    ) -> None:
+        self._between, self._op = between, op
         rooms = opening.rooms()
         self._receives: list[Pending] = []
         self._sums: list[tuple[Array, Array]] = []
-        for peer, _, comes, merged, _ in left.lanes:
+        for peer, _, comes, merged, _ in lanes:
             if peer not in taken or not taken[peer].size:
                 continue
             segment, room = taken[peer], as_bytes(taken[peer])
-            if left.op is not None:
+            if op is not None:
                 room = rooms[peer][: segment.nbytes]
                 self._sums.append((segment[merged:], np.frombuffer(room, np.uint8).view(segment.dtype)[merged:]))
             if comes:
                 self._receives.append(between.receive_bytes(room, peer, COLLECTIVE_TAG, True))
-        self._sends: list[Pending] = [rest for *_, rest in left.lanes if rest is not None]
+        self._sends: list[Pending] = [rest for *_, rest in lanes if rest is not None]
         self._sends += [
-            between.send_bytes(as_bytes(sent[peer]), peer, COLLECTIVE_TAG, True)
-            for peer, goes, *_ in left.lanes
-            if goes
+            between.send_bytes(as_bytes(sent[peer]), peer, COLLECTIVE_TAG, True) for peer, goes, *_ in lanes if goes
         ]
 
     def finish(self, deadline: Deadline) -> None:
