@@ -20,12 +20,12 @@ from rankwise.store import HashStore, Store, operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, TableStore, in_words, late
 from rankwise.store.foreign import StoreLike
 from rankwise.store.memory import Table
-from rankwise.store.operations import Missing
 from rankwise.store.primitives import (
     MAX_KEY_NBYTES,
     MAX_KEYS,
     MAX_VALUE_NBYTES,
     RESERVED,
+    Missing,
     Primitives,
     Series,
     change,

@@ -24,8 +24,6 @@ from rankwise.basics.arguments import whole_number
 from rankwise.basics.devices import device_kind_named
 from rankwise.errors import PluginError
 
-__all__ = ["ANY_HOSTS", "ANY_SIZE", "Answer", "Capabilities", "counted"]
-
 
 class Answer(NamedTuple):
     """What a table answers: true or false, and what a "no" is due to.

@@ -28,8 +28,6 @@ from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError
 from rankwise.collective.issue_order import IssuedWork, IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
 
-__all__ = ["Communicator", "Watch"]
-
 
 class Watch(Protocol):
     """What a communicator asks of the watcher of the job, which answers within a fraction of a second."""

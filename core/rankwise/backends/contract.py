@@ -28,8 +28,6 @@ from rankwise.errors import DistError, DistTimeoutError
 if TYPE_CHECKING:
     from rankwise.store import Store
 
-__all__ = ["Context", "Contract", "Gauges"]
-
 _T = TypeVar("_T")
 
 #: How long a step may wait before it is looked whether what it waits for can come at all.

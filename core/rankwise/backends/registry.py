@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.contract import Context
 
-__all__ = ["KNOWN", "Registry", "registry"]
-
 #: Backends that this project ships beside the core, and the distribution that brings each.
 KNOWN = {"gloo": "rankwise-gloo-tcp", "mpi": "rankwise-mpi", "nccl": "rankwise-nccl"}
 

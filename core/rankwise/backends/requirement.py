@@ -14,8 +14,6 @@ from rankwise.basics.arrays import dtype_name
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 
-__all__ = ["Others", "require", "require_call", "require_feature", "require_group"]
-
 
 class Others(NamedTuple):
     """The backends beside the one that refuses a call.

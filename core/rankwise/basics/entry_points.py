@@ -25,8 +25,6 @@ from rankwise.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["PARTS_GROUP", "Point", "declared", "declared_by", "installed", "load", "named", "one_line", "part", "same"]
-
 #: What another distribution of this project brings for a name that the core has, and programs know.
 PARTS_GROUP = "rankwise.parts"
 _LONGEST = 1000

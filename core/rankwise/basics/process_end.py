@@ -6,8 +6,6 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["in_a_line", "last_words", "process_stat"]
-
 #: More than the system tells of a process.
 _STAT_NBYTES = 4096
 #: How long an exception may be in the words of others.

@@ -15,8 +15,6 @@ from typing import Any
 
 from rankwise.codec.layout import DecodeError, Tag
 
-__all__ = ["FEW", "PLAIN", "SHORT_NBYTES", "Building"]
-
 #: Keys of which few have the same hash, and how many of them there may be where nothing is measured; of more, so many
 #: are put in between two looks at the clock.
 PLAIN = frozenset((Tag.NONE, Tag.TRUE, Tag.FALSE, Tag.INT, Tag.FLOAT, Tag.STR, Tag.BYTES))

@@ -26,8 +26,6 @@ from rankwise.codec.layout import (
 )
 from rankwise.codec.values import value_type_by_code
 
-__all__ = ["decode"]
-
 _LENGTH = layout_of("Q").unpack_from
 _INT = layout_of("q").unpack_from
 _FLOAT = layout_of("d").unpack_from

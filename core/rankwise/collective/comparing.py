@@ -15,8 +15,6 @@ from rankwise.basics.tracebacks import is_skipped
 from rankwise.collective.fingerprint import Fingerprint, Members, OrdersDifferError, counts, exchange, same_call
 from rankwise.errors import CollectiveMismatchError
 
-__all__ = ["agree", "described", "error_of", "mismatch"]
-
 #: Names of modules of ours and of our plugins begin so; a frame of theirs is not the program's.
 _OURS = ("rankwise.", "rankwise_")
 

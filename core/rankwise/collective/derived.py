@@ -13,24 +13,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, raw
+from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.devices import raw
 from rankwise.basics.messages import COLLECTIVE_TAG
 from rankwise.basics.reduce_op import ReduceOp, accumulation_dtype
 from rankwise.collective.algorithms.steps import Round
 from rankwise.collective.algorithms.table import algorithm
 from rankwise.collective.executor import Executor, PointToPoint
-
-__all__ = [
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "broadcast",
-    "gather",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-]
 
 #: What reductions hold of an array at a time.
 _PIECE_NBYTES = 8 << 20

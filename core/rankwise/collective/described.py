@@ -15,8 +15,6 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.algorithms.steps import Rounds
 from rankwise.collective.executor import Executor, PointToPoint
 
-__all__ = ["Describe", "Described", "Steps"]
-
 #: The rounds of one rank, as a function of it, the number of ranks, and perhaps more that all ranks know alike.
 Algorithm: TypeAlias = Callable[..., Rounds]
 

@@ -21,8 +21,6 @@ from rankwise.basics.systems import blake2b
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import CollectiveMismatchError
 
-__all__ = ["Fingerprint", "Members", "OrdersDifferError", "counts", "exchange", "same_call"]
-
 _RECORD = struct.Struct("<QQQQQ")
 _MASK = (1 << 64) - 1
 

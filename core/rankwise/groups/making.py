@@ -52,8 +52,6 @@ from rankwise.store.patience import EXCHANGE, late
 from rankwise.store.prefix import innermost
 from rankwise.store.primitives import NO_KEYS
 
-__all__ = ["come_together", "make_group", "stay_for"]
-
 #: From how many reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rankwise.basics.work import Work
     from rankwise.store import Store, StoreLike
 
-__all__ = ["NON_GROUP_MEMBER", "GroupLike", "Plan", "ProcessGroup"]
-
 #: The shortcuts of a group before its first call and after its end.
 UNUSED = Shortcuts()
 #: What a rank has in place of a group that it is not in.

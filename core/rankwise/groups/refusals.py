@@ -11,8 +11,6 @@ from rankwise.groups.handshake import interrupted, told_by, verdict_of
 from rankwise.store import Store
 from rankwise.store.patience import EXCHANGE
 
-__all__ = ["MADE", "VERDICT", "CONSEQUENCES", "Heed", "refuse", "see_nothing", "somebodys_own"]
-
 #: Where in a group's store they are counted who have made their communicators or could not, and where it says how it
 #: came out.
 MADE, VERDICT = "made/count", "made/verdict"

@@ -12,8 +12,6 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.errors import PluginError
 from rankwise.store.base import Store
 
-__all__ = ["ENTRY_POINT_GROUP", "LAUNCHER", "load_scheme", "register_rendezvous_handler", "rendezvous"]
-
 #: What a handler yields: the store, this process's rank, and the number of ranks.
 Meeting = tuple[Store, int, int]
 Handler = Callable[..., Iterator[Meeting]]

@@ -15,8 +15,6 @@ from rankwise.collective.call import OPERATIONS, Call, Operation, same_parts, sa
 from rankwise.collective.described import Described, Steps
 from rankwise.groups.world import resolve
 
-__all__ = ["everywhere", "handed_down", "scan", "swapped", "told_all"]
-
 
 def chain(rank: int, size: int) -> Rounds:
     """Each rank combines what comes from the one before, and hands it on."""

@@ -9,8 +9,6 @@ from programs import begin, end
 
 import rankwise as dist
 
-__all__ = ["first_calls"]
-
 
 def first_calls() -> list[str]:
     """Return what each of these calls has raised or left, all of them the first of their kinds."""

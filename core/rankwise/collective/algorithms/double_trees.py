@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 
-__all__ = ["all_reduce", "broadcast", "reduce"]
-
 #: How many segments a half has for each level of a tree: more fill the links better, and are more messages.
 _SEGMENTS_A_LEVEL = 2
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Blocks", "Recv", "Round", "Rounds", "Rules", "Send", "distances", "fold", "one"]
-
 #: The numbers of the blocks that one message carries, in the order in which it carries them.
 Blocks: TypeAlias = "range | tuple[int, ...]"
 

@@ -13,9 +13,6 @@ from typing import Any, NamedTuple
 from rankwise.collective.algorithms import double_trees, rounds
 from rankwise.collective.algorithms.steps import Rounds
 
-__all__ = ["ALGORITHMS", "CHOICES", "AlgorithmChoice", "algorithm", "derived_algorithm", "fitting_algorithm", "rooted"]
-
-
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {
         "all_reduce": {

@@ -28,8 +28,6 @@ from rankwise_gloo_tcp.collectives.tables import NETWORK
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["BetweenHosts", "reducing", "travelling"]
-
 
 class BetweenHosts(Strategy):
     """The strategy of a group whose ranks share no memory."""

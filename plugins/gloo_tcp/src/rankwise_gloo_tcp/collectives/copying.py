@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from rankwise.backends import Array
 
-__all__ = ["assign", "cut", "pieces"]
-
 
 def assign(target: Array, source: Array) -> None:
     """Copy one array into another of the same size, unless they are the same."""

@@ -39,8 +39,6 @@ from rankwise_gloo_tcp.collectives.tables import MIXED, of_one_rank
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SeveralHosts"]
-
 #: More than goes along with any call.
 _LARGE_NBYTES = 1 << 62
 

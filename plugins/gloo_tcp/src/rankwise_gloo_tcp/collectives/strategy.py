@@ -13,8 +13,6 @@ from rankwise.errors import DistError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Strategy"]
-
 
 class Strategy:
     """Which algorithm each collective of one group takes.
