@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 _GLANCE_S = 0.2
 
 
-def _look() -> None:
+def see_nothing() -> None:
     """Return: nobody is known to have died."""
 
 
@@ -78,7 +78,7 @@ class Context:
     secret: bytes | None = None
     parent: Any = None
     runtime_ranks: tuple[int, ...] = ()
-    look: Callable[[], None] = _look
+    look: Callable[[], None] = see_nothing
     deadline: Deadline = _NEVER
 
     def options_as(self, kind: type[_T]) -> _T:

@@ -165,9 +165,14 @@ def part(name: str, distribution: str) -> Any:
     """
     found = named(PARTS_GROUP, name)
     if not found:
-        remedy = f"pip install {distribution}"
-        raise PluginError(f"{distribution} is not installed: {remedy}", remedy)
+        raise not_installed(distribution)
     return load(next(iter(found)))
+
+
+def not_installed(distribution: str) -> PluginError:
+    """Return the error of what a distribution would bring that is not there."""
+    remedy = f"pip install {distribution}"
+    return PluginError(f"{distribution} is not installed: {remedy}", remedy)
 
 
 def one_line(text: str) -> str:

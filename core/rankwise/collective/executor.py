@@ -14,7 +14,7 @@ from rankwise.basics.devices import raw
 from rankwise.basics.messages import COLLECTIVE_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
-from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
+from rankwise.collective.algorithms import Blocks, Recv, Round, Rounds, Send
 from rankwise.errors import DistTimeoutError
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from rankwise import errors
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.process_end import process_stat
-from rankwise.basics.systems import boot_of_macos
+from rankwise.basics.systems import boot_of_macos, process_stat
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,

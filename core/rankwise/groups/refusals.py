@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from rankwise.backends.contract import see_nothing
 from rankwise.basics import interrupts as interrupts
 from rankwise.errors import DistBackendError, DistError, DistNetworkError, DistTimeoutError, PeerDiedError
 from rankwise.groups.handshake import interrupted, told_by, verdict_of
@@ -79,10 +80,6 @@ class Heed:
     def end(self) -> None:
         """Look no more, as the group is made; its context keeps this object, but not what it looked for."""
         self._store, self.look = None, see_nothing
-
-
-def see_nothing() -> None:
-    """Return: nobody is known to have died."""
 
 
 def somebodys_own(verdict: str) -> DistError | None:

@@ -9,8 +9,7 @@ from typing import Any
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.calls import check
 from rankwise.calls.calling import carry_out, issued
-from rankwise.collective.algorithms import rounds
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send
+from rankwise.collective.algorithms import Recv, Rounds, Send, rounds
 from rankwise.collective.call import OPERATIONS, Call, Operation, same_parts, same_shape
 from rankwise.collective.described import Described, Steps
 from rankwise.groups.world import resolve

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, fold, one
+from rankwise.collective.algorithms import Recv, Rounds, Send, distances, fold, one
 
 # The binomial tree of MPI: rank r, counted from the root, is the child of r with its lowest set bit cleared.
 

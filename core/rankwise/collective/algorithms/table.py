@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rankwise.collective.algorithms import double_trees, rounds
-from rankwise.collective.algorithms.steps import Rounds
+from rankwise.collective.algorithms import Rounds, double_trees, rounds
 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {
