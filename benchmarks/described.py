@@ -25,8 +25,8 @@ import numpy as np
 import rankwise as dist
 from rankwise.backends import Call, Deadline, PointToPoint, ReduceOp
 from rankwise.calls.calling import carry_out
+from rankwise.collective.algorithms import Recv, Rounds, Send
 from rankwise.collective.algorithms.rounds import all_reduce_recursive_doubling
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send
 from rankwise.collective.call import OPERATIONS, Operation, same_shape
 from rankwise.collective.described import Described, Steps
 from rankwise.groups.world import resolve

@@ -19,8 +19,6 @@ from typing import Any
 
 import rankwise as dist
 
-__all__ = ["PATIENCE_S", "Company", "Member", "opened"]
-
 PROGRAM = Path(__file__).with_name("elastic_program.py")
 #: How long a test waits for a word; on a busy machine a process takes a while to begin.
 PATIENCE_S = 60.0

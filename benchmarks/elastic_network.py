@@ -12,8 +12,6 @@ from pathlib import Path
 
 from two_hosts import Hosts
 
-__all__ = ["Network", "Weather"]
-
 SERVER = """
 import sys
 import rankwise as dist

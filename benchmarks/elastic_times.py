@@ -16,8 +16,6 @@ import time
 
 from elastic_company import Company, Member
 
-__all__ = ["percentile"]
-
 
 def summed_at(members: list[Member], size: int) -> float:
     """Return when the last member had the first sum of a world of so many."""

@@ -30,8 +30,6 @@ from rankwise.errors import DistError
 from rankwise_gloo_tcp.setup import cards
 from rankwise_network import doors
 
-__all__ = ["begun"]
-
 #: After how long a rank gives up the handshake of an incoming connection, and for how long one is stopped.
 _PATIENCE_S, _STOPPED_S = 0.5, (0.05, 2.0)
 #: At which call of functions in a part of its beginning each rank is to be hurt.

@@ -15,8 +15,6 @@ from two_hosts import Hosts, forbidden
 
 import rankwise as dist
 
-__all__ = ["cycled", "parted"]
-
 _WARM_UP = 20
 
 

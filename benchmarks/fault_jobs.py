@@ -26,8 +26,6 @@ import rankwise as dist
 # Imported before the ranks are forked, so that it is in no rank's time.
 import rankwise_gloo_tcp.setup.creation  # noqa: F401
 
-__all__ = ["Case", "Job", "free_port", "say"]
-
 #: One trial, or several at a time, which is run by calling it; it tells what was seen.
 Case = Callable[[], dict[str, Any] | list[dict[str, Any]]]
 

@@ -16,8 +16,6 @@ from fault_jobs import Case, Job, say
 
 import rankwise as dist
 
-__all__ = ["OPERATIONS", "killed", "shrunk", "swept"]
-
 _ELEMENTS = (1, 50_000)
 
 #: Shared memory of MPI libraries, whose jobs may run beside this one.

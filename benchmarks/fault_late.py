@@ -16,8 +16,6 @@ from fault_jobs import Case, Job, free_port, say
 import rankwise as dist
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["TIMEOUTS_S", "WAITS", "late"]
-
 #: Unless told otherwise; 10 s are asked for by `--timeouts 10`.
 TIMEOUTS_S = (0.01, 0.1, 1.0)
 #: From here on all calls wait at the same time: what begins and ends together is over long before a deadline.

@@ -17,8 +17,6 @@ from fault_late import WAITS
 import rankwise as dist
 from rankwise.errors import CollectiveMismatchError, DistError
 
-__all__ = ["confused", "interrupted", "orphaned", "silent", "slow"]
-
 _BEAT_S, _LIMIT_S = 0.2, 1.0
 _BEATS = {"RANKWISE_HEARTBEAT_S": str(_BEAT_S), "RANKWISE_HEARTBEAT_LIMIT_S": str(_LIMIT_S)}
 

@@ -19,8 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-__all__ = ["Passed", "hand_on", "main"]
-
 #: After how many seconds which packet goes on, or back to where it came from.
 Passed = tuple[float, bytes, bool]
 

@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Hosts", "forbidden", "has_netem"]
-
 _PATIENCE_S = 20
 
 

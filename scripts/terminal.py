@@ -12,8 +12,6 @@ import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["run_on_terminal"]
-
 _LINES = 24
 
 

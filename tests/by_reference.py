@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["call", "command", "returned", "say"]
-
 ROOT = Path(__file__).resolve().parents[1]
 
 

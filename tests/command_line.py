@@ -14,8 +14,6 @@ from tests import warm
 import rankwise
 from rankwise.cli import main
 
-__all__ = ["SOURCE", "Launcher", "Shell", "run_here"]
-
 SOURCE = Path(rankwise.__file__).parents[1]
 
 NOTHING: Mapping[str, str] = {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-__all__ = ["RANKS_A_HOST", "pretend"]
-
 #: The variable that says how many ranks take each other to be on one host; without it nothing is pretended.
 RANKS_A_HOST = "RANKWISE_TESTS_RANKS_A_HOST"
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import rankwise_testing
 
-__all__ = ["passes", "run"]
-
 _SUITE = "rankwise_testing.suite"
 _SETTINGS = Path(rankwise_testing.__file__).with_name("suite") / "pytest.ini"
 

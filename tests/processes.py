@@ -16,20 +16,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = [
-    "alive",
-    "descendants",
-    "environment",
-    "forked",
-    "free_port",
-    "held",
-    "idle_process",
-    "needs_descriptors",
-    "read_terminal",
-    "variables",
-    "wait_until",
-]
-
 _LOOK_S = 0.01
 
 

@@ -16,8 +16,6 @@ import rankwise as dist
 from rankwise.backends.registry import registry
 from rankwise_testing import RankPool
 
-__all__ = ["begin", "pool_of", "rank_and_size", "use_mesh"]
-
 MESH = Path(__file__).parent / "third_party" / "src" / "rankwise_mesh" / "__init__.py"
 
 

@@ -19,8 +19,6 @@ from tests.processes import free_port, wait_until
 from rankwise_stores.etcd_gateway import Gateway, decoded, encoded
 from rankwise_stores.server_urls import etcd_place
 
-__all__ = ["EtcdServer", "RedisServer", "etcd_server", "needed", "redis_server"]
-
 #: How long a server may take to start or to end, on a machine that does much else.
 _PATIENCE_S = 60.0
 #: As etcd takes values as large as any store's only if it is told so.

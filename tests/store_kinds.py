@@ -12,8 +12,6 @@ from tests.servers import etcd_server, redis_server
 from rankwise.store import HashStore, Store
 from rankwise_stores import EtcdStore, FileStore, RedisStore, TCPStore
 
-__all__ = ["PLAIN_KINDS", "MinimalStore", "client_of"]
-
 
 class MinimalStore(Store):
     """A store as a third party would begin one: nothing but what is abstract."""

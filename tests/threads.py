@@ -16,8 +16,6 @@ import pytest
 from rankwise.errors import DistTimeoutError
 from rankwise_local import local_world
 
-__all__ = ["at_once", "ends_in_time", "none_left", "on_ranks", "run_local", "soon", "within"]
-
 
 def run_local(size: int, program: Callable[..., Any], *args: Any, **world: Any) -> list[Any]:
     """Return what each rank of a world of threads returns of a program."""

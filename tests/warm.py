@@ -25,8 +25,6 @@ from tests.by_reference import command, returned
 
 from rankwise_launch.preloading import Forked, Preloaded
 
-__all__ = ["Process", "call", "run", "start"]
-
 ROOT = str(Path(__file__).resolve().parents[1])
 #: Nothing that has looked for backends: programs find those of their own folders.
 LOADED = [

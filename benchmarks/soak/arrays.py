@@ -11,8 +11,6 @@ import numpy as np
 
 from rankwise_testing.suite.layouts import unlike
 
-__all__ = ["Room", "lay_out"]
-
 _GUARD = 64
 _GARBAGE = 0xDB
 

@@ -13,8 +13,6 @@ from rankwise.groups.process_group import ProcessGroup
 from soak.arrays import Room, lay_out
 from soak.values import dtype_of, factor, part, reduced
 
-__all__ = ["begin"]
-
 Check = Callable[[], None]
 _PREMUL = "PREMUL_SUM"
 

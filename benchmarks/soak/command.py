@@ -17,8 +17,6 @@ from soak.pauses import VARIABLE
 from soak.pool import TRANSPORTS, Pool, Threads, make_pool
 from soak.program import Program, generate
 
-__all__ = ["main"]
-
 #: How many programs a transport runs before it is another one's turn.
 _TURN = 20
 #: Every so many programs one ends with the death of a rank, where that is possible.

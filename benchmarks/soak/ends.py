@@ -17,8 +17,6 @@ from soak.values import dtype_of, part
 if TYPE_CHECKING:
     from soak.rank import Rank
 
-__all__ = ["death", "farewell"]
-
 #: How soon others hear that a rank has died.
 _SOON_S = 8.0
 

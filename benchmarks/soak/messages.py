@@ -15,8 +15,6 @@ from soak.values import dtype_of, part
 if TYPE_CHECKING:
     from soak.rank import Rank
 
-__all__ = ["TAGS", "begin", "from_anyone"]
-
 #: Tags of one step.
 TAGS = 16
 _ANYONE = 5

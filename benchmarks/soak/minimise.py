@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from soak.program import Program
 
-__all__ = ["minimised"]
-
 
 def minimised(program: Program, fails: Callable[[Program], object], limit_s: float) -> Program:
     """Leave out as many steps as possible: halves first, then ever smaller runs of steps.

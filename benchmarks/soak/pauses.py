@@ -9,8 +9,6 @@ import threading
 import time
 from types import FrameType
 
-__all__ = ["VARIABLE", "begin"]
-
 #: How likely a rank stops at each call and return; nothing if it is not set.
 VARIABLE = "SOAK_PAUSES"
 

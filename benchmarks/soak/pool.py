@@ -18,8 +18,6 @@ from soak import pauses
 from soak.program import Program
 from soak.rank import perform
 
-__all__ = ["TRANSPORTS", "Pool", "Threads", "make_pool"]
-
 #: Ways of the backend gloo, by the variables that choose them; "hosts" has ranks that take each other for far away.
 TRANSPORTS: dict[str, dict[str, str]] = {
     "tcp": {"RANKWISE_GLOO_TRANSPORT": "tcp"},

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from soak.values import DTYPES, LARGE_DTYPES, OPS, dtype_of
 
-__all__ = ["Message", "Program", "Step", "generate"]
-
 COLLECTIVES = (
     *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
     *("scatter", "reduce_scatter", "all_to_all", "barrier"),

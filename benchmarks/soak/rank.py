@@ -13,8 +13,6 @@ from soak import collectives, ends, messages, threads
 from soak.program import Program, Step
 from soak.waiting import wait
 
-__all__ = ["Rank", "perform"]
-
 #: How far behind the last step something may be due.
 _BEHIND = 20
 

@@ -20,8 +20,6 @@ from soak.values import dtype_of, part
 if TYPE_CHECKING:
     from soak.rank import Rank
 
-__all__ = ["run"]
-
 _FIRST_TAG = 8
 
 

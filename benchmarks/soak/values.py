@@ -9,8 +9,6 @@ import numpy as np
 
 from rankwise_testing.suite.layouts import LAYOUTS, given
 
-__all__ = ["DTYPES", "LARGE_DTYPES", "OPS", "dtype_of", "factor", "part", "reduced"]
-
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 _PLAIN = {name: np.dtype(name) for name in _NUMBERS}
 _ALL = {**_PLAIN, **LAYOUTS}

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-__all__ = ["wait"]
-
 
 def wait(work: Any, roll: Random, timeout_s: float) -> None:
     """Wait for a work in a way that `roll` chooses."""

@@ -21,7 +21,7 @@ from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp
 from rankwise.basics.systems import cause, signals
 from rankwise.basics.version import __version__
 from rankwise.basics.work import COMPLETED, FutureWork, Work
-from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
+from rankwise.collective.algorithms import Blocks, Recv, Round, Rounds, Send
 from rankwise.collective.algorithms.table import rooted
 from rankwise.groups.lifecycle import leave_everything
 from rankwise.groups.process_group import GroupLike, ProcessGroup

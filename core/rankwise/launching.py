@@ -24,13 +24,11 @@ from rankwise.basics.debug import DebugLevel, debug_log, get_debug_level
 from rankwise.basics.entry_points import declared, one_line
 from rankwise.basics.interrupts import held
 from rankwise.basics.loading import loading
-from rankwise.basics.process_end import process_stat
 from rankwise.basics.recording import Entry
-from rankwise.basics.systems import cause, keep_standard, shortage, signals
+from rankwise.basics.systems import cause, keep_standard, process_stat, shortage, signals
 from rankwise.basics.tracebacks import shortened
 from rankwise.basics.version import __version__
-from rankwise.collective.algorithms import rounds, table
-from rankwise.collective.algorithms.steps import Blocks, Recv, Rounds, Send, distances, fold
+from rankwise.collective.algorithms import Blocks, Recv, Rounds, Send, distances, fold, rounds, table
 from rankwise.collective.algorithms.table import CHOICES, AlgorithmChoice, fitting_algorithm, rooted
 from rankwise.groups import observers
 from rankwise.groups.handshake import MEETING, death_verdict

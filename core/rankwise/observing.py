@@ -14,9 +14,8 @@ from rankwise.basics.ending import Ending
 from rankwise.basics.interrupts import start_thread
 from rankwise.basics.loading import loading
 from rankwise.basics.messages import pack_error, unpack_error
-from rankwise.basics.process_end import process_stat
 from rankwise.basics.recording import Entry, FlightRecorder, SilentRecorder, Ticket, Totals, Trail
-from rankwise.basics.systems import signals
+from rankwise.basics.systems import process_stat, signals
 from rankwise.basics.tracebacks import is_skipped, known_inside, known_outside, shortened
 from rankwise.basics.version import __version__
 from rankwise.groups.handshake import MEETING, death_verdict, is_gone, process_space, started_at, told_by

@@ -12,20 +12,19 @@ from rankwise.basics.deadline import Deadline, Timeout, seconds
 from rankwise.basics.debug import debug_log
 from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.loading import later, loading
-from rankwise.basics.process_end import process_stat
 from rankwise.basics.secrecy import SECRET_NBYTES, Secret, given_secret
-from rankwise.basics.systems import after_fork, blake2b, cause, descriptor_limit, keep_standard, shortage
+from rankwise.basics.systems import after_fork, blake2b, cause, descriptor_limit, keep_standard, process_stat, shortage
 from rankwise.basics.tracebacks import shortened
 from rankwise.store import HashStore, Store, operations
 from rankwise.store.base import DEFAULT_TIMEOUT_S, GRACE_S, Operation, TableStore, in_words, late
 from rankwise.store.foreign import StoreLike
 from rankwise.store.memory import Table
-from rankwise.store.operations import Missing
 from rankwise.store.primitives import (
     MAX_KEY_NBYTES,
     MAX_KEYS,
     MAX_VALUE_NBYTES,
     RESERVED,
+    Missing,
     Primitives,
     Series,
     change,

@@ -15,8 +15,6 @@ from rankwise import ReduceOp
 from rankwise.backends import device_kind_named
 from rankwise.basics.devices import placed
 
-__all__ = ["Question", "answers_that_are_wrong", "asked_of_groups", "questions"]
-
 DTYPES = ("float32", "int8", "bool", "complex64", "M8[s]", "S3")
 REDUCE_OPS = ("SUM", "AVG", "MAX", "BAND", "PRODUCT")
 #: What a call of each kind may need besides, by the argument that asks for it.

@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 
-__all__ = ["CHILDREN", "start_all"]
-
 PATIENCE_S = 60.0
 
 

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ranks_of"]
-
 RANK = os.environ.get("RANK", "")
 ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
 

@@ -11,8 +11,6 @@ from rankwise.backends import API_VERSION, BackendSpec, Capabilities
 from rankwise.kits import registry
 from rankwise_local.communicator import CAPABILITIES, LocalCommunicator
 
-__all__ = ["begin_installed", "begin_registered"]
-
 #: A plugin in one module, as a distribution brings it.
 PLUGIN = """
 from rankwise.backends import BackendSpec, hookimpl

@@ -14,8 +14,6 @@ from tests.processes import wait_until
 from rankwise import TCPStore
 from rankwise_network import secret
 
-__all__ = ["Cluster", "End", "Nodes", "free_pair"]
-
 #: The exit code, and what was printed.
 End: TypeAlias = "tuple[int | None, str, str]"
 

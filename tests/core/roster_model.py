@@ -14,8 +14,6 @@ from rankwise_launch.registrar import Card, Patience, Registrar
 from rankwise_launch.roster import Entry, Roster, Terms
 from rankwise_launch.words import GONE, KILLED, LEFT
 
-__all__ = ["FIRST", "PATIENCE", "Launcher", "Model", "with_mistake"]
-
 FIRST = "node 0"
 PATIENCE = Patience(silence_s=5.0, join_s=60.0, last_call_s=10.0)
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rankwise import Store
 
-__all__ = ["PATIENCE_S", "ranks_of"]
-
 RANK = os.environ.get("RANK", "")
 PATIENCE_S = 20.0
 

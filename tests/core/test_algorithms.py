@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from rankwise.collective.algorithms import double_trees, rounds
-from rankwise.collective.algorithms.steps import Recv, Send
+from rankwise.collective.algorithms import Recv, Send, double_trees, rounds
 from rankwise.collective.algorithms.table import CHOICES, derived_algorithm, rooted
 from rankwise_testing.proof import ProofError, prove
 from rankwise_tools.explaining.algorithms import ALGORITHMS, all_gather_open_bruck, all_gather_open_ring

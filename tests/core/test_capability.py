@@ -10,12 +10,11 @@ from tests.threads import on_ranks
 
 import rankwise as dist
 from rankwise import ReduceOp
-from rankwise.backends.capability import Capabilities
+from rankwise.backends.capability import Capabilities, Others, require, require_feature
 from rankwise.backends.capability_table import CapabilityTable
 from rankwise.backends.cells import Availability, Device, Support, Why, conditional, derived, native, no
 from rankwise.backends.declaration import BackendSpec
 from rankwise.backends.registry import registry
-from rankwise.backends.requirement import Others, require, require_feature
 from rankwise.backends.vocabulary import FEATURES, OPS, REDUCTIONS
 from rankwise.basics import reduce_op
 from rankwise.basics.arrays import DTYPES, dtype_name

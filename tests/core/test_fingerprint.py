@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from rankwise.basics.deadline import Deadline
-from rankwise.collective import comparing
-from rankwise.collective.comparing import described, mismatch
-from rankwise.collective.fingerprint import Fingerprint, counts, same_call
+from rankwise.collective import fingerprint
+from rankwise.collective.fingerprint import Fingerprint, counts, described, mismatch, same_call
 from rankwise.errors import CollectiveMismatchError
 
 CALL = Fingerprint("gather", "SUM", 0, "<f8", 4, (2, 2), (), (), (4,))
@@ -90,7 +89,7 @@ def explained(*calls: Fingerprint, numbers: tuple[int, ...] = ()) -> CollectiveM
         {**asdict(call), "sequence": numbers[rank] if numbers else 7, "at": f"program.py:{rank}"}
         for rank, call in enumerate(calls)
     ]
-    return comparing.error_of(json.loads(json.dumps(told)), tuple(range(10, 10 + len(calls))), "test")
+    return fingerprint.error_of(json.loads(json.dumps(told)), tuple(range(10, 10 + len(calls))), "test")
 
 
 def test_the_few_are_named_first_and_the_many_are_not_to_blame() -> None:
@@ -132,7 +131,7 @@ def test_pairs_that_do_not_fit_are_named() -> None:
 
 
 def test_the_line_of_the_program_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "error_of", lambda calls, names, group: calls[0]["at"])
+    monkeypatch.setattr(fingerprint, "error_of", lambda calls, names, group: calls[0]["at"])
     comm = SimpleNamespace(size=1, rank=0, context=SimpleNamespace(global_ranks=(0,), name="test"))
     frame = inspect.currentframe()
     assert frame is not None

@@ -17,7 +17,7 @@ from tests.core import launch_programs as programs
 from tests.core.launch_programs import ranks_of
 from tests.processes import wait_until
 
-from rankwise.basics.process_end import process_stat
+from rankwise.basics.systems import process_stat
 from rankwise_launch import guard
 from rankwise_launch import preload as forking
 from rankwise_launch.interrupts import ENDING, FOR_RANKS, SUSPENDING

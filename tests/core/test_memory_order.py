@@ -10,8 +10,7 @@ import pytest
 import rankwise as dist
 from rankwise.backends import Call, Fingerprint, Reordered, reordered
 from rankwise.basics.memory_order import LEAST_NBYTES
-from rankwise.collective.comparing import error_of
-from rankwise.collective.fingerprint import OrdersDifferError
+from rankwise.collective.fingerprint import OrdersDifferError, error_of
 from rankwise_local import local_world
 
 LARGE = LEAST_NBYTES // 8

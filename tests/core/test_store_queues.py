@@ -23,7 +23,7 @@ from rankwise.basics.deadline import Deadline
 from rankwise.errors import DistNetworkError, DistTimeoutError, QueueEmptyError
 from rankwise.store import HashStore, Store, memory
 from rankwise.store.memory import Table
-from rankwise.store.operations import Missing
+from rankwise.store.primitives import Missing
 from rankwise_stores import FileStore, TCPStore, queues
 from rankwise_stores.queues import LEASE_S
 from rankwise_stores.tcp import server

@@ -10,6 +10,7 @@ import pydoc
 import re
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,21 @@ def blocks():
             except ModuleNotFoundError:  # a class of a module
                 path, _, one = name.rpartition(".")
                 module, chosen = import_module(path), [one]
-            yield page.stem, module, chosen or list(dict.fromkeys([*getattr(module, "__all__", ()), *source(module)]))
+            whole = [*getattr(module, "__all__", ()), *source(module), *variables(module)]
+            yield page.stem, module, chosen or list(dict.fromkeys(whole))
 
 
 @cache
 def source(module):
     """Return the functions and classes that a module defines under public names, as its source has them."""
     return named(ast.parse(inspect.getsource(module)).body)
+
+
+def variables(module):
+    """Return the names of a module's variables that have docstrings below them."""
+    for node, text in pairwise(ast.parse(inspect.getsource(module)).body):
+        if isinstance(node, ast.Assign) and isinstance(text, ast.Expr):
+            yield node.targets[0].id
 
 
 def named(body):

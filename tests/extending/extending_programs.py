@@ -10,7 +10,7 @@ import rankwise as dist
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, Op, ReduceOp
 from rankwise.calls import check
 from rankwise.calls.calling import carry_out, issued
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send
+from rankwise.collective.algorithms import Recv, Rounds, Send
 from rankwise.collective.call import OPERATIONS, Call, Operation, same_shape
 from rankwise.collective.described import Described, Steps
 from rankwise.groups.world import resolve

@@ -33,8 +33,6 @@ from far_away import RANKS_A_HOST
 
 from rankwise_testing import RankPool
 
-__all__ = ["PATHS", "compare", "ends_in", "ends_on"]
-
 PATHS = {
     "shm-python": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "off"},
     "shm": {"RANKWISE_GLOO_TRANSPORT": "shm", "RANKWISE_NATIVE": "on"},

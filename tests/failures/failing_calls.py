@@ -17,8 +17,6 @@ import numpy as np
 
 import rankwise as dist
 
-__all__ = ["CALLS", "DEATH", "FAILURES", "SIZES", "all_of", "cells", "die", "key"]
-
 #: Short, as in compiled calls; and so long that it goes in pieces or from memory to memory.
 SIZES = (4, 300_000)
 #: The rank that is to blame.

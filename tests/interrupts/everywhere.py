@@ -36,8 +36,6 @@ from interrupt_stores import STORE_CASES, run_store_points
 
 from rankwise_testing import RankPool
 
-__all__ = ["WAYS", "cases_of", "try_way"]
-
 _MPIEXEC = ("mpiexec", "-n", "{size}")
 #: Backend, how its ranks are started, and with which variables.
 WAYS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {

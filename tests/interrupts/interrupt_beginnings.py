@@ -25,8 +25,6 @@ from interrupt_points import Point, Tally
 
 import rankwise as dist
 
-__all__ = ["BEGINNINGS", "run_beginning_points"]
-
 _TIMEOUT_S = 20.0
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 #: More attempts than this, and it would never end.

@@ -13,8 +13,6 @@ import numpy as np
 
 import rankwise as dist
 
-__all__ = ["CASES", "Place", "Wrong"]
-
 #: Numbers of elements: within a frame, beyond it, through pieces, and so many that memory is read where it may be.
 SIZES = (1, 300, 20_000, 400_000)
 

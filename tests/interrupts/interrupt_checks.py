@@ -17,8 +17,6 @@ import time
 import traceback
 from types import FrameType
 
-__all__ = ["Checks", "Interrupted", "Stopped", "ThreadWatch", "unraisable"]
-
 
 class Interrupted(Exception):
     """What a program's own handler raises."""

@@ -19,8 +19,6 @@ from interrupt_checks import Checks, Interrupted, Stopped, ThreadWatch, unraisab
 
 import rankwise as dist
 
-__all__ = ["Point", "Tally", "run_points"]
-
 #: After so many steps a group is made anew, though it may be as good as before.
 _STEPS = 40
 #: How many points a call is taken to have before it has been counted.

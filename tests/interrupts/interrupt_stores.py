@@ -24,8 +24,6 @@ from interrupt_points import Point, Tally
 
 import rankwise as dist
 
-__all__ = ["STORES", "STORE_CASES", "run_store_points"]
-
 _TIMEOUT_S = 10.0
 
 

@@ -14,8 +14,6 @@ from tests.by_reference import command, returned
 import rankwise as dist
 from rankwise_network import secret
 
-__all__ = ["job"]
-
 
 def job(
     folder: Path,

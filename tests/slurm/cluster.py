@@ -23,8 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from two_hosts import Hosts, forbidden
 
-__all__ = ["PROGRAMS", "PYTHON", "RANKWISE", "WITH_SECRET", "Cluster", "missing", "waiting"]
-
 PYTHON = sys.executable
 RANKWISE = str(Path(PYTHON).with_name("rankwise"))
 PROGRAMS = Path(__file__).parent / "programs"

@@ -24,6 +24,7 @@ from rankwise.backends.declaration import (
     Stage,
 )
 from rankwise.backends.vocabulary import COLLECTIVES, POINT_TO_POINT, REDUCTIONS
+from rankwise.basics import unasked as unasked_works
 from rankwise.basics.arguments import whole_number
 from rankwise.basics.arrays import (
     RAW,
@@ -39,19 +40,34 @@ from rankwise.basics.arrays import (
     known_dtype,
 )
 from rankwise.basics.deadline import Deadline, Timeout, seconds
-from rankwise.basics.debug import DebugLevel, get_debug_level
+from rankwise.basics.debug import DebugLevel, debug_log, get_debug_level
 from rankwise.basics.devices import DeviceKind, device_kind_named, device_names, kind_of, to_device, to_host
+from rankwise.basics.ending import Ending, ring
+from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
 from rankwise.basics.loading import later, loading
-from rankwise.basics.messages import COLLECTIVE_TAG, FINGERPRINT_TAG, MAX_TAG, Status, items_in, too_long, wrong_dtype
+from rankwise.basics.messages import (
+    COLLECTIVE_TAG,
+    FINGERPRINT_TAG,
+    MAX_TAG,
+    Status,
+    items_in,
+    pack_error,
+    too_long,
+    unpack_error,
+    wrong_dtype,
+)
 from rankwise.basics.reduce_op import REDUCE_OP_TABLE, REDUCE_OPS, ReduceOp, accumulation_dtype
+from rankwise.basics.systems import blake2b, last_words
+from rankwise.basics.tracebacks import anew
 from rankwise.basics.version import require_series
 from rankwise.basics.work import COMPLETED, CompletedWork, FutureWork, Work
+from rankwise.collective.algorithms import Recv, Send
 from rankwise.collective.call import Algorithm, Call, Prepared
-from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, counts, same_call
+from rankwise.collective.executor import PointToPoint, joined
+from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree, counts, mismatch, same_call
 
 if TYPE_CHECKING:
     import rankwise.basics.native as compiled_parts
-    import rankwise.basics.unasked as unasked_works
     import rankwise.collective.derived as derived_collectives
     from rankwise.backends.communicator import Communicator, Watch
     from rankwise.backends.contract import Context, Contract, Gauges
@@ -59,22 +75,12 @@ if TYPE_CHECKING:
     from rankwise.backends.hookspecs import hookimpl
     from rankwise.backends.landing import ApartWork, Landing
     from rankwise.backends.mailbox import Mailbox, describe_dtype, described_dtype
-    from rankwise.basics.debug import debug_log
-    from rankwise.basics.ending import Ending, ring
-    from rankwise.basics.interrupts import aborted_by, heed, only_waited, start_thread
     from rankwise.basics.memory_order import Reordered, reordered
-    from rankwise.basics.messages import pack_error, unpack_error
-    from rankwise.basics.process_end import last_words
     from rankwise.basics.recording import Trail
     from rankwise.basics.shared import COMMON, IN_PLACE, PLACES, Blocks, note_shared, shared_blocks, shared_word
-    from rankwise.basics.systems import blake2b
-    from rankwise.basics.tracebacks import anew
     from rankwise.basics.work_future import WorkFuture
     from rankwise.codec import decode, encode
-    from rankwise.collective.algorithms.steps import Recv, Send
     from rankwise.collective.algorithms.table import AlgorithmChoice, derived_algorithm, fitting_algorithm
-    from rankwise.collective.comparing import agree, mismatch
-    from rankwise.collective.executor import PointToPoint, joined
     from rankwise.collective.issue_order import IssueOrder
     from rankwise.store import PrefixStore, Store
     from rankwise.store.patience import exchange, patiently
@@ -87,22 +93,12 @@ _LATER = {
     "rankwise.backends.hookspecs": ["hookimpl"],
     "rankwise.backends.landing": ["ApartWork", "Landing"],
     "rankwise.backends.mailbox": ["Mailbox", "describe_dtype", "described_dtype"],
-    "rankwise.basics.debug": ["debug_log"],
-    "rankwise.basics.ending": ["Ending", "ring"],
-    "rankwise.basics.interrupts": ["aborted_by", "heed", "only_waited", "start_thread"],
     "rankwise.basics.memory_order": ["Reordered", "reordered"],
-    "rankwise.basics.messages": ["pack_error", "unpack_error"],
-    "rankwise.basics.process_end": ["last_words"],
     "rankwise.basics.recording": ["Trail"],
     "rankwise.basics.shared": ["COMMON", "IN_PLACE", "Blocks", "PLACES", "shared_blocks", "note_shared", "shared_word"],
-    "rankwise.basics.systems": ["blake2b"],
-    "rankwise.basics.tracebacks": ["anew"],
     "rankwise.basics.work_future": ["WorkFuture"],
     "rankwise.codec": ["decode", "encode"],
     "rankwise.collective.algorithms.table": ["AlgorithmChoice", "derived_algorithm", "fitting_algorithm"],
-    "rankwise.collective.algorithms.steps": ["Recv", "Send"],
-    "rankwise.collective.comparing": ["agree", "mismatch"],
-    "rankwise.collective.executor": ["PointToPoint", "joined"],
     "rankwise.collective.issue_order": ["IssueOrder"],
     "rankwise.store": ["PrefixStore", "Store"],
     "rankwise.store.patience": ["exchange", "patiently"],
@@ -111,7 +107,6 @@ _LATER = {
 _MODULES = {
     "compiled_parts": "rankwise.basics.native",
     "derived_collectives": "rankwise.collective.derived",
-    "unasked_works": "rankwise.basics.unasked",
 }
 
 __all__ = [

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.contract import Context
 
-__all__ = [
-    "Backend",
-    "BackendConfig",
-    "availability",
-    "get_default_backend_for_device",
-    "is_available",
-    "is_backend_available",
-    "is_gloo_available",
-    "is_mpi_available",
-    "is_nccl_available",
-    "register_backend",
-]
-
 
 class _BackendNames(type):
     """Makes the class look like an enum of all names that are known now."""

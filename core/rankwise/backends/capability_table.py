@@ -27,8 +27,6 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.tracebacks import shortened
 from rankwise.errors import PluginError
 
-__all__ = ["CapabilityTable", "capabilities", "supports"]
-
 _NAMES = (*OPS, *FEATURES)
 
 

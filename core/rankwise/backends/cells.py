@@ -12,23 +12,6 @@ from rankwise.backends.vocabulary import EVERY_DTYPE, FEATURES, OPS, REDUCTIONS,
 from rankwise.basics.arrays import DTYPES
 from rankwise.basics.interrupts import held, is_surely_a_handlers
 
-__all__ = [
-    "ABSENT",
-    "Availability",
-    "Cell",
-    "Condition",
-    "Device",
-    "Support",
-    "Why",
-    "conditional",
-    "derived",
-    "derived_by",
-    "in_order",
-    "native",
-    "no",
-    "why_refused",
-]
-
 
 class Support(str, Enum):
     """How a backend does something."""

@@ -23,12 +23,9 @@ from rankwise.basics.recording import Trail
 from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.collective.call import Call, Prepared
-from rankwise.collective.comparing import agree
-from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError
+from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError, agree
 from rankwise.collective.issue_order import IssuedWork, IssueOrder
 from rankwise.errors import CollectiveMismatchError, DistError, DistTimeoutError
-
-__all__ = ["Communicator", "Watch"]
 
 
 class Watch(Protocol):

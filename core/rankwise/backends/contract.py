@@ -28,15 +28,13 @@ from rankwise.errors import DistError, DistTimeoutError
 if TYPE_CHECKING:
     from rankwise.store import Store
 
-__all__ = ["Context", "Contract", "Gauges"]
-
 _T = TypeVar("_T")
 
 #: How long a step may wait before it is looked whether what it waits for can come at all.
 _GLANCE_S = 0.2
 
 
-def _look() -> None:
+def see_nothing() -> None:
     """Return: nobody is known to have died."""
 
 
@@ -80,7 +78,7 @@ class Context:
     secret: bytes | None = None
     parent: Any = None
     runtime_ranks: tuple[int, ...] = ()
-    look: Callable[[], None] = _look
+    look: Callable[[], None] = see_nothing
     deadline: Deadline = _NEVER
 
     def options_as(self, kind: type[_T]) -> _T:

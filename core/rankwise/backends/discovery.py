@@ -13,19 +13,6 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.entry_points import Point, one_line
 from rankwise.basics.interrupts import is_surely_a_handlers
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "PluginFault",
-    "Supervision",
-    "TRUSTED",
-    "described",
-    "names_seen",
-    "owners",
-    "points_of",
-    "quickly",
-    "run_plugin",
-]
-
 ENTRY_POINT_GROUP = "rankwise.backends"
 
 #: The names that were come across in this process, for messages that are not worth another look.

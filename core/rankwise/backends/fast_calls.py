@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rankwise.collective.call import Prepared
     from rankwise.collective.issue_order import IssuedWork, IssueOrder
 
-__all__ = ["Caller", "Ends", "Keeper", "Known", "Shortcuts", "fast_calls"]
-
 
 class Keeper(Protocol):
     """The communicator that has kept kinds of calls, as far as its fast calls must know it."""

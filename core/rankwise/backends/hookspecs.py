@@ -18,8 +18,6 @@ import pluggy
 if TYPE_CHECKING:
     from rankwise.backends.declaration import BackendSpec
 
-__all__ = ["hookimpl", "rankwise_backend"]
-
 _PROJECT = "rankwise"
 _hookspec = pluggy.HookspecMarker(_PROJECT)
 

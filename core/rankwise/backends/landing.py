@@ -10,8 +10,6 @@ from rankwise.basics.devices import kind_of, on_device_of, to_device, to_host
 from rankwise.basics.interrupts import start_thread
 from rankwise.basics.work import FutureWork, Work
 
-__all__ = ["ApartWork", "Landing"]
-
 
 class ApartWork(FutureWork):
     """A work that is ended by the thread that moves messages, and perhaps by another rank's.

@@ -25,8 +25,6 @@ from rankwise.basics.tracebacks import anew
 from rankwise.basics.work import Work
 from rankwise.errors import DistError
 
-__all__ = ["Mailbox", "describe_dtype", "described_dtype"]
-
 Payload = bytes | bytearray | memoryview
 #: A message's dtype, or what came of it by `dtype_mark`.
 Dtype = np.dtype[Any] | int

@@ -10,8 +10,6 @@ from rankwise.backends.capability import ANY_SIZE, Capabilities
 from rankwise.backends.cells import Availability, Cell, Condition, Device, Support, Why, in_order, why_refused
 from rankwise.backends.vocabulary import FEATURES, OPS, reducing
 
-__all__ = ["Memo", "cell_of", "plain_table", "table_of"]
-
 
 class Memo:
     """Asks each condition once, as many cells share theirs; called with a cell, it returns `cell.hindrance()`."""

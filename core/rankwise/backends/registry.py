@@ -15,11 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import discovery
-from rankwise.backends.capability import Capabilities
+from rankwise.backends.capability import Capabilities, Others
 from rankwise.backends.cells import Availability
 from rankwise.backends.declaration import BackendSpec, Runtime
 from rankwise.backends.discovery import PluginFault, Supervision, run_plugin
-from rankwise.backends.requirement import Others
 from rankwise.backends.vocabulary import DECLARED_DEVICES, not_a_name
 from rankwise.basics import entry_points
 from rankwise.basics.arguments import with_article
@@ -34,8 +33,6 @@ from rankwise.errors import BackendNotFoundError, DistError, PluginError
 if TYPE_CHECKING:
     from rankwise.backends.communicator import Communicator
     from rankwise.backends.contract import Context
-
-__all__ = ["KNOWN", "Registry", "registry"]
 
 #: Backends that this project ships beside the core, and the distribution that brings each.
 KNOWN = {"gloo": "rankwise-gloo-tcp", "mpi": "rankwise-mpi", "nccl": "rankwise-nccl"}

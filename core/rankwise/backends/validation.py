@@ -19,8 +19,6 @@ from rankwise.basics.entry_points import one_line
 from rankwise.basics.version import require_series
 from rankwise.errors import PluginError
 
-__all__ = ["checked", "checked_availability", "checked_runtime", "of_kind", "text_of"]
-
 
 def checked(name: str, spec: Any) -> BackendSpec:
     """Return a declaration that has nothing wrong with it, installed or registered under a name.

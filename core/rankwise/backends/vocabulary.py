@@ -21,29 +21,6 @@ from rankwise.basics.devices import device_names, kind_of
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.collective.call import OPERATIONS
 
-__all__ = [
-    "CALLS",
-    "COLLECTIVES",
-    "DECLARED_DEVICES",
-    "DEVICES",
-    "EVERY_DTYPE",
-    "FEATURES",
-    "OPS",
-    "OWN_COLLECTIVES",
-    "Needs",
-    "POINT_TO_POINT",
-    "REDUCTIONS",
-    "UNDEFINED",
-    "device_kind",
-    "dtype_word",
-    "nearest",
-    "needs_of",
-    "not_a_name",
-    "operation",
-    "reducing",
-    "reduce_op_name",
-]
-
 #: The name of no backend, as torch has it.
 UNDEFINED = "undefined"
 

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["is_integer", "name_argument", "require", "shown", "whole_number", "with_article"]
-
 
 def is_integer(value: Any) -> bool:
     """Tell whether a value is an integer, of whatever library, and no bool."""

@@ -15,36 +15,11 @@ from zlib import crc32
 import numpy as np
 
 from rankwise.basics.arguments import with_article
-from rankwise.basics.devices import kind_of, kind_of_type, not_brought, on_device_of, raw
+from rankwise.basics.devices import kind_of, kind_of_type, not_brought, on_device_of
 from rankwise.basics.tracebacks import shorten
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # a type checker has it, whether or not it is installed
-
-__all__ = [
-    "DTYPES",
-    "RAW",
-    "AnyArray",
-    "Array",
-    "Coordinates",
-    "SparseArray",
-    "as_array",
-    "as_bytes",
-    "as_copy",
-    "assign",
-    "device_of",
-    "dtype_mark",
-    "dtype_marked",
-    "dtype_name",
-    "dtype_text",
-    "is_registered",
-    "is_sparse",
-    "known_dtype",
-    "plain_text",
-    "raw",
-    "register_array_type",
-    "tell_of_write",
-]
 
 _T = TypeVar("_T")
 

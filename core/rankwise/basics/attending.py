@@ -19,8 +19,6 @@ from rankwise.basics.interrupts import heed, held, start_thread
 from rankwise.basics.systems import after_fork
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["attended", "dismiss"]
-
 _T = TypeVar("_T")
 #: What is to be done, and where its end is told; None where nothing more will come.
 _Order = tuple[Callable[[], Any], Ending] | None

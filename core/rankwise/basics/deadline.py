@@ -8,8 +8,6 @@ from time import monotonic
 
 from rankwise.basics.arguments import shown
 
-__all__ = ["Deadline", "Timeout", "seconds"]
-
 Timeout = float | timedelta
 
 #: No lock waits and no `timedelta` lasts longer than some centuries, so an infinite time-out is one of decades.

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 
-__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env", "debug_log"]
-
 
 class DebugLevel(IntEnum):
     """`RANKWISE_DEBUG`: off, info (what is chosen and why), detail (costly checks too)."""

@@ -20,22 +20,6 @@ from rankwise.basics.entry_points import one_line
 from rankwise.basics.tracebacks import anew, libraries
 from rankwise.errors import PluginError
 
-__all__ = [
-    "DEVICES_GROUP",
-    "DeviceKind",
-    "device_kind_named",
-    "device_names",
-    "empty_like",
-    "kind_of",
-    "kind_of_type",
-    "not_brought",
-    "on_device_of",
-    "placed",
-    "raw",
-    "to_device",
-    "to_host",
-]
-
 #: The entry points of kinds of devices; their names are the kinds'.
 DEVICES_GROUP = "rankwise.devices"
 

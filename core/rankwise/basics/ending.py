@@ -14,8 +14,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
-__all__ = ["Ending", "ring", "taken"]
-
 _T = TypeVar("_T")
 
 #: How often a waiter checks by itself: the thread that is to wake it may be interrupted before it does.

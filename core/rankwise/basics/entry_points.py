@@ -25,8 +25,6 @@ from rankwise.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["PARTS_GROUP", "Point", "declared", "declared_by", "installed", "load", "named", "one_line", "part", "same"]
-
 #: What another distribution of this project brings for a name that the core has, and programs know.
 PARTS_GROUP = "rankwise.parts"
 _LONGEST = 1000
@@ -167,9 +165,14 @@ def part(name: str, distribution: str) -> Any:
     """
     found = named(PARTS_GROUP, name)
     if not found:
-        remedy = f"pip install {distribution}"
-        raise PluginError(f"{distribution} is not installed: {remedy}", remedy)
+        raise not_installed(distribution)
     return load(next(iter(found)))
+
+
+def not_installed(distribution: str) -> PluginError:
+    """Return the error of what a distribution would bring that is not there."""
+    remedy = f"pip install {distribution}"
+    return PluginError(f"{distribution} is not installed: {remedy}", remedy)
 
 
 def one_line(text: str) -> str:

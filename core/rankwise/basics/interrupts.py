@@ -24,19 +24,6 @@ from rankwise.basics.systems import cause
 from rankwise.basics.tracebacks import has_foreign, modules
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError
 
-__all__ = [
-    "aborted_by",
-    "forget_waited",
-    "has_only_waited",
-    "heed",
-    "held",
-    "is_a_handlers",
-    "is_interrupt",
-    "is_surely_a_handlers",
-    "only_waited",
-    "start_thread",
-]
-
 #: Arguments are checked here alone, before their call has begun; what raises within is, or was called for, an argument.
 _CHECKS = "rankwise.calls.check"
 _MARK = "_rankwise_only_waited"

@@ -11,8 +11,6 @@ from typing import Any
 
 from rankwise.basics.tracebacks import shorten
 
-__all__ = ["later", "load_next", "loading", "needs_next"]
-
 #: What a program that begins a group asks for next: of each package the names of some modules.
 _next: dict[str, Mapping[str, Sequence[str]]] = {}
 

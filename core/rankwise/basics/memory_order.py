@@ -13,8 +13,6 @@ from typing import NamedTuple
 from rankwise.basics.arrays import Array, as_copy, assign
 from rankwise.basics.systems import blake2b
 
-__all__ = ["LEAST_NBYTES", "Reordered", "reordered"]
-
 #: From how many bytes on arrays are worked on where they lie; smaller ones are copied in about a microsecond.
 LEAST_NBYTES = 64 << 10
 

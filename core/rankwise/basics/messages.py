@@ -22,11 +22,6 @@ from rankwise.errors import (
     ProtocolError,
 )
 
-__all__ = [
-    *("COLLECTIVE_TAG", "FINGERPRINT_TAG", "MAX_TAG", "Status", "items_in", "pack_error", "too_long", "unpack_error"),
-    "wrong_dtype",
-]
-
 #: The largest tag that users may give.
 MAX_TAG = 2**30 - 1
 

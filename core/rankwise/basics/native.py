@@ -9,8 +9,6 @@ from types import ModuleType
 
 from rankwise.basics.version import __version__, series
 
-__all__ = ["API_VERSION", "VARIABLE", "module", "remedy", "state"]
-
 #: The version of what this package expects of the compiled one, which says in C for which it was built. It is raised
 #: with every change to what either calls of the other: signatures, their results, attributes that C looks at. Two
 #: changes may raise it to the same; in a checkout the package itself refuses what was built of other sources.

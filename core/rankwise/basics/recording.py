@@ -17,8 +17,6 @@ from typing import Any, NamedTuple, Protocol
 from rankwise.basics import native
 from rankwise.basics.tracebacks import skipped
 
-__all__ = ["Entry", "FlightRecorder", "SilentRecorder", "Ticket", "Totals", "Trail", "make_recorder", "title"]
-
 
 class Entry(NamedTuple):
     """One operation, as far as it had come when somebody asked."""

@@ -20,8 +20,6 @@ import numpy as np
 
 from rankwise.basics.arrays import DTYPES, dtype_name
 
-__all__ = ["REDUCE_OP_TABLE", "REDUCE_OPS", "Op", "ReduceOp"]
-
 
 class Op(NamedTuple):
     """One kind of reduction.

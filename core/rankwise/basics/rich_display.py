@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["facts", "table"]
-
 
 def escape(text: str) -> str:
     """Return a text as HTML shows it."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SECRET_NBYTES", "Secret", "given_secret"]
-
 SECRET_NBYTES = 32
 
 

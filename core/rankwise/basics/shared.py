@@ -12,8 +12,6 @@ from typing import NamedTuple
 from rankwise.basics import native
 from rankwise.basics.arrays import Array
 
-__all__ = ["COMMON", "IN_PLACE", "PLACES", "Blocks", "note_shared", "shared_blocks", "shared_word"]
-
 #: What a rank tells of memory in common: this bit, a mark that is the same on all ranks for the same memory, and
 #: `IN_PLACE` if its own part is there already.
 COMMON, IN_PLACE = 1 << 61, 1

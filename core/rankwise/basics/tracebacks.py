@@ -19,20 +19,6 @@ from rankwise.basics.arguments import name_argument
 from rankwise.basics.debug import DebugLevel, get_debug_level
 from rankwise.errors import DistError
 
-__all__ = [
-    "anew",
-    "has_foreign",
-    "is_skipped",
-    "known_inside",
-    "known_outside",
-    "libraries",
-    "modules",
-    "shorten",
-    "shortened",
-    "skip_callers",
-    "skipped",
-]
-
 _Error = TypeVar("_Error", bound=BaseException)
 
 #: What stands between the call and its error without being of interest to the caller; devices add their own.

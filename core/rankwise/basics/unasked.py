@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakSet, ref
 
-__all__ = ["Source", "also", "look", "lose", "watch"]
-
 #: Tells the flight recorder that an operation has ended, and with which error.
 Noted = Callable[[BaseException | None], object]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankwise.errors import PluginError
 
-__all__ = ["__version__", "require_series", "series"]
-
 __version__ = "0.1.0"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from rankwise.basics.work_future import WorkFuture
 
-__all__ = ["COMPLETED", "BoundWork", "CompletedWork", "FutureWork", "Work", "future_of", "state"]
-
 
 @runtime_checkable
 class Work(Protocol):

@@ -12,8 +12,6 @@ from rankwise.basics.ending import Ending, taken
 from rankwise.basics.interrupts import is_interrupt
 from rankwise.basics.tracebacks import shorten
 
-__all__ = ["WorkFuture"]
-
 
 class _Awaited(Protocol):
     """What a future asks of its work."""

@@ -21,19 +21,6 @@ from rankwise.collective.call import Call
 from rankwise.collective.issue_order import IssuedWork
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = [
-    "CombinedWork",
-    "Composed",
-    "bounded",
-    "broken",
-    "carry_out",
-    "failed",
-    "finish",
-    "issued",
-    "put_back",
-    "require_uneven",
-]
-
 
 def carry_out(
     group: ProcessGroup,

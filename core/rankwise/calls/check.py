@@ -28,29 +28,6 @@ from rankwise.basics.reduce_op import ReduceOp
 from rankwise.errors import UnsupportedOperationError
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = [
-    "any_reduce_op",
-    "apart",
-    "array_list",
-    "aside",
-    "by_memory",
-    "equal_parts",
-    "input_array",
-    "output_array",
-    "parts_aside",
-    "reduce_op",
-    "reducible_array",
-    "root_list",
-    "same_kind",
-    "same_size",
-    "span",
-    "sparse_elements",
-    "split_parts",
-    "tag",
-    "touch",
-    "where",
-]
-
 #: Up to this many arrays, comparing each pair is quicker than looking at where all of them lie.
 _FEW = 4
 

@@ -25,16 +25,6 @@ from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
 
-__all__ = [
-    "Coalesced",
-    "all_gather_coalesced",
-    "all_reduce_coalesced",
-    "coalescing",
-    "packed",
-    "shapes_mark",
-    "unpack",
-]
-
 _MASK = (1 << 64) - 1
 
 

@@ -31,8 +31,6 @@ from rankwise.groups.process_group import GroupLike
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
-__all__ = ["all_reduce", "barrier", "broadcast", "gather", "reduce", "scatter"]
-
 
 def broadcast(
     tensor: AnyArray,

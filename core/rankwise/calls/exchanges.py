@@ -19,17 +19,6 @@ from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
 
-__all__ = [
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_single",
-    "all_to_all",
-    "all_to_all_single",
-    "reduce_scatter",
-    "reduce_scatter_single",
-    "reduce_scatter_tensor",
-]
-
 
 def all_gather(
     tensor_list: Sequence[AnyArray],

@@ -18,8 +18,6 @@ from rankwise.groups.process_group import ProcessGroup
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Ended", "FromAnyone", "Message", "spelled"]
-
 
 def spelled(
     pg: ProcessGroup,

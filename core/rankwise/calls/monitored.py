@@ -14,8 +14,6 @@ from rankwise.groups.world import resolve
 from rankwise.store import PrefixStore, Store
 from rankwise.store.patience import patiently
 
-__all__ = ["monitored_barrier"]
-
 _TOLD = "told of the barrier"
 
 

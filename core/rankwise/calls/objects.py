@@ -27,15 +27,6 @@ from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
-__all__ = [
-    "all_gather_object",
-    "broadcast_object_list",
-    "gather_object",
-    "recv_object_list",
-    "scatter_object_list",
-    "send_object_list",
-]
-
 #: What a pickle begins with, and nothing that the codec has made.
 _PICKLE_MARK = 0x80
 #: Longest object; what is announced as longer is not believed.

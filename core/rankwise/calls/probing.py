@@ -13,8 +13,6 @@ from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
-__all__ = ["iprobe", "probe"]
-
 
 def probe(
     src: int | None = None,

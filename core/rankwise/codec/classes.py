@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from rankwise.codec.layout import DecodeError, Tag, layout_of
 
-__all__ = ["Registered", "find", "register", "register_dataclass"]
-
 _AnyClass = TypeVar("_AnyClass", bound=type)
 _HEAD = layout_of("BQ")
 

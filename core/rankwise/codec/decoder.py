@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from struct import error as StructError
+from time import perf_counter, thread_time
 from typing import Any, NoReturn
 
 import numpy as np
 
 from rankwise.basics.arrays import as_bytes
-from rankwise.codec.building import FEW, PLAIN, SHORT_NBYTES, Building
 from rankwise.codec.classes import find
 from rankwise.codec.dtypes import dtype_from_spec
 from rankwise.codec.layout import (
@@ -25,8 +25,6 @@ from rankwise.codec.layout import (
     layout_of,
 )
 from rankwise.codec.values import value_type_by_code
-
-__all__ = ["decode"]
 
 _LENGTH = layout_of("Q").unpack_from
 _INT = layout_of("q").unpack_from
@@ -64,7 +62,7 @@ class _Decoder:
         self.pos = 0
         self.depth = 0
         self.items = 0
-        self.building = Building(self.end)
+        self.building = _Building(self.end)
 
     def whole(self) -> Any:
         """Read the one object that the bytes should be."""
@@ -170,7 +168,7 @@ def _read_set(decoder: _Decoder) -> set[Any]:
 def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
     count = decoder.length(2)
     decoder.open(2 * count)
-    items = _few_items(decoder, count) if count <= FEW else _many_items(decoder, count, {})
+    items = _few_items(decoder, count) if count <= _FEW else _many_items(decoder, count, {})
     if len(items) != count:
         raise DecodeError("a dict holds the same key twice")
     decoder.depth -= 1
@@ -179,10 +177,10 @@ def _read_dict(decoder: _Decoder) -> dict[Any, Any]:
 
 def _few_items(decoder: _Decoder, count: int) -> dict[Any, Any]:
     """Read items into a dict one by one, for as long as their keys are plain or all of them is short."""
-    value, data, short = decoder.value, decoder.data, decoder.pos + SHORT_NBYTES
+    value, data, short = decoder.value, decoder.data, decoder.pos + _SHORT_NBYTES
     items: dict[Any, Any] = {}
     for done in range(count):
-        if data[decoder.pos] not in PLAIN and decoder.pos > short:
+        if data[decoder.pos] not in _PLAIN and decoder.pos > short:
             return _many_items(decoder, count - done, items)
         key = value()
         items[key] = value()
@@ -265,3 +263,74 @@ _KNOWN: dict[int, Callable[[_Decoder], Any]] = {
     **{tag: partial(_read_numbers, container=c, element=e) for (c, e), tag in NUMBER_RUNS.items()},
 }
 _READERS = [_KNOWN.get(byte, _unknown) for byte in range(256)]
+
+
+# Dicts and sets of keys that somebody may have chosen to collide, built under a clock
+#
+# How many slots and equal hashes a key meets in a dict is CPython's affair: ints walk along chains of slots, a
+# comparison of two frozensets may itself cost the square of their members, and the next version does it otherwise. So
+# nothing of that is foreseen: the time on a processor that keys take is measured, and compared with that of all else. A
+# key that is no plain value is put in alone: it costs no more than what has been made before, itself included, as
+# comparisons of it meet the same members that its making did.
+
+#: Keys of which few have the same hash, and how many of them there may be where nothing is measured; of more, so many
+#: are put in between two looks at the clock.
+_PLAIN = frozenset((Tag.NONE, Tag.TRUE, Tag.FALSE, Tag.INT, Tag.FLOAT, Tag.STR, Tag.BYTES))
+_PLAIN_TYPES = frozenset((type(None), bool, int, float, str, bytes))
+_FEW = 256
+#: What is not measured either, as the square of it is little.
+_SHORT_NBYTES = 1024
+#: How often the time on a processor is looked at, which takes longer than to look at another clock.
+_LOOK_S = 1e-4
+#: How long keys may take, and how many times as long as all else. Those that do not collide take less than half of it.
+_FREE_S, _TIMES = 0.25, 2.0
+
+
+class _Building:
+    """Makes the dicts and sets of one object, of so many bytes.
+
+    All methods raise `DecodeError` where the keys have taken too long.
+    """
+
+    __slots__ = ("_began_s", "_took_s")
+
+    def __init__(self, nbytes: int) -> None:
+        self._began_s = thread_time() if nbytes > _SHORT_NBYTES else 0.0
+        self._took_s = 0.0
+
+    def dict_of(self, keys: list[Any], values: list[Any]) -> dict[Any, Any]:
+        """Return a dict of many keys."""
+        items: dict[Any, Any] = {}
+        if _PLAIN_TYPES.issuperset(map(type, keys)):
+            slices = [slice(first, first + _FEW) for first in range(0, len(keys), _FEW)]
+            self._put(items.update, ((zip(keys[some], values[some], strict=True),) for some in slices))
+        else:
+            self._put(items.__setitem__, zip(keys, values, strict=True))
+        return items
+
+    def set_of(self, members: list[Any], nbytes: int) -> set[Any]:
+        """Return a set that has come as so many bytes."""
+        if nbytes <= _SHORT_NBYTES:
+            return set(members)
+        made: set[Any] = set()
+        if _PLAIN_TYPES.issuperset(map(type, members)):
+            self._put(made.update, ((members[first : first + _FEW],) for first in range(0, len(members), _FEW)))
+        else:
+            self._put(made.add, zip(members, strict=True))
+        return made
+
+    def _put(self, put: Callable[..., object], steps: Iterable[tuple[Any, ...]]) -> None:
+        since_s, look_at_s = thread_time(), perf_counter() + _LOOK_S
+        for step in steps:
+            put(*step)
+            if perf_counter() > look_at_s:
+                since_s, look_at_s = self._judge(since_s), perf_counter() + _LOOK_S
+        self._judge(since_s)
+
+    def _judge(self, since_s: float) -> float:
+        """Count what keys have taken since then; return the time."""
+        now_s = thread_time()
+        self._took_s += now_s - since_s
+        if self._took_s > max(_FREE_S, _TIMES * (now_s - self._began_s - self._took_s)):
+            raise DecodeError("the keys of dicts or members of sets collide, and take too long")
+        return now_s

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["dtype_from_spec", "dtype_spec"]
-
 _SIMPLE = re.compile(r"[<>|]?(?:[biufc][0-9]{1,2}|[SUV][0-9]{1,10}|[mM]8(?:\[(?:[1-9][0-9]{0,8})?[A-Za-z]{1,2}\])?)")
 _ML_PREFIX = "ml_dtypes."
 #: The description of a structure is three levels of tuples deep, of which an object has `MAX_DEPTH`.

@@ -27,8 +27,6 @@ from rankwise.codec.layout import (
 )
 from rankwise.codec.values import ValueType, value_type_of
 
-__all__ = ["encode"]
-
 _HEAD = layout_of("BQ").pack
 _INT = layout_of("Bq").pack
 _FLOAT = layout_of("Bd").pack

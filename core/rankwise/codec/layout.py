@@ -28,20 +28,6 @@ import numpy as np
 
 from rankwise.basics.arguments import with_article
 
-__all__ = [
-    "MAGIC",
-    "MAX_DEPTH",
-    "MAX_INT_BYTES",
-    "MAX_ITEMS",
-    "NUMBER_RUNS",
-    "RUN_MIN",
-    "DecodeError",
-    "Refused",
-    "Tag",
-    "cannot_travel",
-    "layout_of",
-]
-
 #: What each encoded object begins with: a mark that no pickle and no text begins with, and the layout's version.
 MAGIC = b"\xc1\x01"
 

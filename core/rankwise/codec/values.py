@@ -19,8 +19,6 @@ import numpy as np
 
 from rankwise.codec.dtypes import dtype_from_spec, dtype_spec
 
-__all__ = ["ValueType", "value_type_by_code", "value_type_of"]
-
 _ZONE_KEY = re.compile(r"[A-Za-z0-9_+\-]+(?:/[A-Za-z0-9_+\-]+)*")
 _ZONE = (type(None), datetime.tzinfo)
 _MICROSECOND = datetime.timedelta(microseconds=1)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rankwise.basics.memory_order import Reordered
     from rankwise.collective.described import Describe
 
-__all__ = ["OPERATIONS", "Algorithm", "Call", "Operation", "Prepared"]
-
 #: What moves the data of a call, once the calls have been compared; it is told how many elements each rank contributes.
 Algorithm: TypeAlias = Callable[[Deadline, Sequence[int]], None]
 #: What of a call goes into its fingerprint, beside what it is called, its reduce op, root and dtype.

@@ -13,24 +13,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, raw
+from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.devices import raw
 from rankwise.basics.messages import COLLECTIVE_TAG
 from rankwise.basics.reduce_op import ReduceOp, accumulation_dtype
-from rankwise.collective.algorithms.steps import Round
+from rankwise.collective.algorithms import Round
 from rankwise.collective.algorithms.table import algorithm
 from rankwise.collective.executor import Executor, PointToPoint
-
-__all__ = [
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "broadcast",
-    "gather",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-]
 
 #: What reductions hold of an array at a time.
 _PIECE_NBYTES = 8 << 20
@@ -84,7 +74,7 @@ def all_gather(
     Rounds: 1 for few ranks and large N, else ceil(log2 p) or p-1. Scratch: N, where parts are scattered in memory.
     """
     blocks = [raw(part) for part in parts]
-    _assign(blocks[comm.rank], raw(array))
+    blocks[comm.rank][...] = raw(array)
     rounds = algorithm("all_gather", sum(block.nbytes for block in blocks), comm.size)(comm.rank, comm.size)
     Executor(comm, blocks, blocks, deadline, tag=tag).run(rounds)
 
@@ -104,7 +94,7 @@ def gather(
     rounds = list(algorithm("gather", sum(counts) * array.itemsize, comm.size)(comm.rank, comm.size, root))
     if parts is not None:
         blocks = [raw(part) for part in parts]
-        _assign(blocks[comm.rank], raw(array))
+        blocks[comm.rank][...] = raw(array)
     else:
         blocks = _passing_through(rounds, array, comm.rank, counts)
     Executor(comm, blocks, blocks, deadline).run(iter(rounds))
@@ -125,7 +115,7 @@ def scatter(
     rounds = list(algorithm("scatter", sum(counts) * array.itemsize, comm.size)(comm.rank, comm.size, root))
     if parts is not None:
         blocks = [raw(part) for part in parts]
-        _assign(raw(array), blocks[comm.rank])
+        raw(array)[...] = blocks[comm.rank]
     else:
         blocks = _passing_through(rounds, array, comm.rank, counts)
     Executor(comm, blocks, blocks, deadline).run(iter(rounds))
@@ -166,7 +156,7 @@ def all_to_all(comm: PointToPoint, outs: Sequence[Array], ins: Sequence[Array], 
     Rounds: 1 for few ranks, else p-1. Scratch: none.
     """
     sources, targets = [raw(array) for array in ins], [raw(array) for array in outs]
-    _assign(targets[comm.rank], sources[comm.rank])
+    targets[comm.rank][...] = sources[comm.rank]
     # Only the number of ranks may decide: each rank knows the sizes of its own parts only.
     rounds = algorithm("all_to_all", 0, comm.size)(comm.rank, comm.size)
     Executor(comm, sources, targets, deadline).run(rounds)
@@ -182,10 +172,6 @@ def _pieces(array: Array, op: ReduceOp) -> Iterator[Array]:
 def _cut(flat: Array, size: int) -> list[Array]:
     """Cut a flat array into `size` blocks that differ by at most one element."""
     return [flat[flat.size * i // size : flat.size * (i + 1) // size] for i in range(size)]
-
-
-def _assign(target: Array, source: Array) -> None:
-    target[...] = source
 
 
 def _passing_through(rounds: Sequence[Round], array: Array, rank: int, counts: Sequence[int]) -> list[Array]:

@@ -12,10 +12,8 @@ from typing import Any, Protocol, TypeAlias
 from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
 from rankwise.basics.reduce_op import ReduceOp
-from rankwise.collective.algorithms.steps import Rounds
+from rankwise.collective.algorithms import Rounds
 from rankwise.collective.executor import Executor, PointToPoint
-
-__all__ = ["Describe", "Described", "Steps"]
 
 #: The rounds of one rank, as a function of it, the number of ranks, and perhaps more that all ranks know alike.
 Algorithm: TypeAlias = Callable[..., Rounds]

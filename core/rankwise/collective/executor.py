@@ -8,15 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rankwise.basics.arrays import Array, raw
+from rankwise.basics.arrays import Array
 from rankwise.basics.deadline import Deadline
+from rankwise.basics.devices import raw
 from rankwise.basics.messages import COLLECTIVE_TAG
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.basics.work import Work
-from rankwise.collective.algorithms.steps import Blocks, Recv, Round, Rounds, Send
+from rankwise.collective.algorithms import Blocks, Recv, Round, Rounds, Send
 from rankwise.errors import DistTimeoutError
-
-__all__ = ["Executor", "PointToPoint", "joined"]
 
 
 class PointToPoint(Protocol):

@@ -26,8 +26,6 @@ from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["IssueOrder", "IssuedWork", "Turn", "make_turn"]
-
 Operation = Callable[[], None]
 #: What to do with the error of an operation whose time has passed before its turn came: the order is broken then.
 GiveUp = Callable[[DistError], DistError | None]

@@ -13,8 +13,6 @@ from rankwise.collective.fingerprint import Fingerprint, OrdersDifferError
 if TYPE_CHECKING:
     from rankwise.collective.call import Call, Prepared
 
-__all__ = ["ByMemory"]
-
 #: How many kinds of calls are known to be mixed. That one was forgotten costs a comparison more.
 _KNOWN = 512
 

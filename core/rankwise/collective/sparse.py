@@ -17,8 +17,6 @@ from rankwise.collective import derived
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import ProtocolError
 
-__all__ = ["all_reduce"]
-
 
 def all_reduce(comm: PointToPoint, array: Any, deadline: Deadline) -> None:
     """Sum the sparse arrays of all ranks into everyone's; each keeps its own format.

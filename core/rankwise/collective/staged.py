@@ -18,8 +18,6 @@ from rankwise.basics.devices import kind_of, on_device_of, to_device, to_host
 from rankwise.collective.executor import PointToPoint
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["staged"]
-
 #: How much of an array is on the host at a time, where it can go piece by piece.
 PIECE_NBYTES = 16 << 20
 

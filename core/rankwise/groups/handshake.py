@@ -16,8 +16,7 @@ from typing import Any
 
 from rankwise import errors
 from rankwise.basics.deadline import Deadline
-from rankwise.basics.process_end import process_stat
-from rankwise.basics.systems import boot_of_macos
+from rankwise.basics.systems import boot_of_macos, process_stat
 from rankwise.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -32,29 +31,6 @@ from rankwise.store import Store
 from rankwise.store.base import ArrivalPoint
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import NO_KEYS, Series
-
-__all__ = [
-    "MEETING",
-    "REFUSALS",
-    "SAID",
-    "call_off",
-    "death_verdict",
-    "has_reached",
-    "hosts_of",
-    "interrupted",
-    "is_gone",
-    "is_over",
-    "leave",
-    "meet",
-    "process_space",
-    "refuse",
-    "seats",
-    "started_at",
-    "to_be_told",
-    "told_by",
-    "verdict_of",
-    "wait_for",
-]
 
 #: Where in a group's store its ranks meet.
 MEETING = "meet"

@@ -19,8 +19,6 @@ from rankwise.groups.world import World
 from rankwise.store import HashStore, PrefixStore, Store, StoreLike, as_store, innermost
 from rankwise.store.rendezvous import LAUNCHER, rendezvous
 
-__all__ = ["Joined", "find_store", "join", "lend"]
-
 
 class Joined(NamedTuple):
     """What a process knows once it has found the others' meeting place."""

@@ -28,19 +28,6 @@ from rankwise.groups.process_group import NON_GROUP_MEMBER, Plan, ProcessGroup
 from rankwise.groups.world import World, current
 from rankwise.store import Store, StoreLike, innermost
 
-__all__ = [
-    "DEFAULT_TIMEOUT_S",
-    "begin",
-    "destroy_process_group",
-    "device_index",
-    "forget",
-    "init_process_group",
-    "is_initialized",
-    "leave_everything",
-    "leave_world",
-    "usable",
-]
-
 #: Long, as in torch: a dead peer is noticed immediately, and a slow one is no error.
 DEFAULT_TIMEOUT_S = 1800.0
 

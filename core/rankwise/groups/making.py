@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
-from rankwise.backends import requirement
-from rankwise.backends.capability import ANY_HOSTS
+from rankwise.backends.capability import ANY_HOSTS, require_group
 from rankwise.backends.communicator import Communicator
-from rankwise.backends.contract import Context
+from rankwise.backends.contract import Context, see_nothing
 from rankwise.backends.declaration import API_VERSION
 from rankwise.backends.registry import registry
 from rankwise.basics import interrupts as interrupts
@@ -21,7 +20,7 @@ from rankwise.basics.deadline import Deadline
 from rankwise.basics.debug import debug_log
 from rankwise.basics.systems import cause
 from rankwise.basics.tracebacks import anew
-from rankwise.basics.version import __version__
+from rankwise.basics.version import __version__, series
 from rankwise.errors import (
     DistBackendError,
     DistError,
@@ -52,8 +51,6 @@ from rankwise.store.patience import EXCHANGE, late
 from rankwise.store.prefix import innermost
 from rankwise.store.primitives import NO_KEYS
 
-__all__ = ["come_together", "make_group", "stay_for"]
-
 #: From how many reasons to stay on it is seen whether the oldest still holds.
 _REMEMBERED = 32
 
@@ -75,7 +72,7 @@ def make_group(world: World, plan: Plan, deadline: Deadline) -> ProcessGroup:
         heed = refusals.Heed(None if is_told else plan.store)
         place = plan.store and PrefixStore("made", plan.store)
         with _watched(world, place, plan.ranks, _making(plan), heed.hear if is_told else None) as look:
-            heed.look = look or refusals.see_nothing
+            heed.look = look or see_nothing
             try:
                 for name in plan.config.backends():
                     made[name] = _create(name, _context(world, plan, name, heed, deadline))
@@ -155,7 +152,7 @@ def come_together(world: World, plan: Plan, deadline: Deadline) -> None:
         hosts = _meet(world, plan, plan.store, deadline)
     for name in plan.config.backends():
         devices = [device for device, backend in plan.config.device_backend_map.items() if backend == name]
-        requirement.require_group(registry.get(name).capabilities, len(plan.ranks), hosts, devices, registry.others)
+        require_group(registry.get(name).capabilities, len(plan.ranks), hosts, devices, registry.others)
 
 
 def _meet(world: World, plan: Plan, store: Store, deadline: Deadline) -> int | None:
@@ -259,7 +256,7 @@ def _tell(world: World, plan: Plan, error: BaseException, count: bool) -> None:
     first = ""
     with contextlib.suppress(DistError):
         step = partial(refusals.refuse, store, plan.name, plan.global_rank, plan.config.backends(), error, count)
-        first = attended(step, refusals.see_nothing, Deadline(_TELL_S), _making(plan))
+        first = attended(step, see_nothing, Deadline(_TELL_S), _making(plan))
         # A dead rank does not come to hear of it.
         stay_for(world, store, refusals.MADE, len(plan.ranks) - isinstance(error, PeerDiedError))
     own = refusals.somebodys_own(first)
@@ -315,7 +312,7 @@ def _terms(plan: Plan) -> dict[str, Any]:
     return {
         **plan.terms,
         "backend": str(plan.config),
-        "rankwise version": ".".join(__version__.split(".")[:2]),
+        "rankwise version": series(__version__),
         "API version": API_VERSION,
         **{f"backend {name!r}": registry.terms(name) for name in plan.config.backends()},
         "watched by": observers.names(),

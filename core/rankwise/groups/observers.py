@@ -15,8 +15,6 @@ from rankwise.basics import entry_points
 if TYPE_CHECKING:
     from rankwise.groups.world import World
 
-__all__ = ["ENTRY_POINT_GROUP", "Observer", "begin", "find", "names", "start", "stop"]
-
 ENTRY_POINT_GROUP = "rankwise.observers"
 
 

@@ -16,8 +16,6 @@ from rankwise.groups.process_group import Plan, ProcessGroup
 from rankwise.groups.world import World
 from rankwise.store import PrefixStore, Store
 
-__all__ = ["Place", "enable", "stand"]
-
 #: Where in the job's store the attempts are made.
 _PLACE = "reconfigure"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from rankwise.backends import requirement
+from rankwise.backends import capability
 from rankwise.backends.backend import BackendConfig
 from rankwise.backends.communicator import Communicator
 from rankwise.backends.fast_calls import Shortcuts
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rankwise.backends.cells import Cell
     from rankwise.basics.work import Work
     from rankwise.store import Store, StoreLike
-
-__all__ = ["NON_GROUP_MEMBER", "GroupLike", "Plan", "ProcessGroup"]
 
 #: The shortcuts of a group before its first call and after its end.
 UNUSED = Shortcuts()
@@ -237,7 +235,7 @@ class ProcessGroup:
 
     def process_ends(self) -> None:
         """Abort the group because the process ends without having destroyed it."""
-        from rankwise.basics.process_end import last_words
+        from rankwise.basics.systems import last_words
 
         words = last_words()
         where = f"group {self.group_desc!r} was aborted on rank {self.global_rank} by the end of the process"
@@ -287,7 +285,7 @@ class ProcessGroup:
         """Raise unless the backend for `device` has a feature that this call of `op` needs."""
         if (feature, device) not in self.granted:
             table, served = self._table(device), self._serving(device)
-            requirement.require_feature(table, feature, served, op, registry.others)
+            capability.require_feature(table, feature, served, op, registry.others)
             self.granted[feature, device] = None
 
     def compares_calls(self) -> bool:
@@ -303,7 +301,7 @@ class ProcessGroup:
     def require_call(self, call: str, device: str) -> None:
         """Raise unless the backend for `device` has all that a public call needs which is put together of others."""
         if (call, device) not in self.granted:
-            requirement.require_call(self._table(device), call, self._serving(device), registry.others)
+            capability.require_call(self._table(device), call, self._serving(device), registry.others)
             self.granted[call, device] = None
 
     def _table(self, device: str) -> Capabilities:
@@ -389,7 +387,7 @@ class ProcessGroup:
         if device not in communicators:
             raise ValueError(f"{op}: group {self.group_desc!r} has no backend for {device} arrays ({self.config!r})")
         table = registry.get(self.config.device_backend_map[device]).capabilities
-        requirement.require(table, op, device, dtype, reduce_op, registry.others)
+        capability.require(table, op, device, dtype, reduce_op, registry.others)
         if self.shortcuts is UNUSED:  # should two threads make the first call, either's will do
             self.make_ready()
         return communicators[device]

@@ -7,18 +7,6 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.groups.process_group import NON_GROUP_MEMBER, GroupLike, ProcessGroup
 from rankwise.groups.world import current, membership
 
-__all__ = [
-    "get_backend",
-    "get_backend_config",
-    "get_global_rank",
-    "get_group_rank",
-    "get_node_local_rank",
-    "get_pg_count",
-    "get_process_group_ranks",
-    "get_rank",
-    "get_world_size",
-]
-
 
 def get_rank(group: GroupLike = None) -> int:
     """Return this process's rank in a group.

@@ -8,8 +8,6 @@ from typing import Any
 from rankwise.basics.arguments import is_integer, shown
 from rankwise.groups.process_group import ProcessGroup
 
-__all__ = ["group_rank", "members"]
-
 
 def group_rank(group: ProcessGroup, name: str, global_rank: int | None, in_group: int | None) -> int:
     """Return the group rank of a peer given by exactly one of its two ranks; messages call it "src", "dst" or "peer".

@@ -31,8 +31,6 @@ from rankwise.groups.process_group import ProcessGroup
 from rankwise.groups.world import World, resolve
 from rankwise.store import PrefixStore, Store
 
-__all__ = ["get_reconfigure_handle", "reconfigure", "supports_reconfigure"]
-
 #: How long the operations of a configuration that is left may take to complete.
 _DRAIN_S = 5.0
 

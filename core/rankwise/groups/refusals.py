@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from rankwise.backends.contract import see_nothing
 from rankwise.basics import interrupts as interrupts
 from rankwise.errors import DistBackendError, DistError, DistNetworkError, DistTimeoutError, PeerDiedError
 from rankwise.groups.handshake import interrupted, told_by, verdict_of
 from rankwise.store import Store
 from rankwise.store.patience import EXCHANGE
-
-__all__ = ["MADE", "VERDICT", "CONSEQUENCES", "Heed", "refuse", "see_nothing", "somebodys_own"]
 
 #: Where in a group's store they are counted who have made their communicators or could not, and where it says how it
 #: came out.
@@ -81,10 +80,6 @@ class Heed:
     def end(self) -> None:
         """Look no more, as the group is made; its context keeps this object, but not what it looked for."""
         self._store, self.look = None, see_nothing
-
-
-def see_nothing() -> None:
-    """Return: nobody is known to have died."""
 
 
 def somebodys_own(verdict: str) -> DistError | None:

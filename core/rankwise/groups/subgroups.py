@@ -19,17 +19,6 @@ from rankwise.groups.refusals import MADE
 from rankwise.groups.world import World, membership
 from rankwise.store import PrefixStore
 
-__all__ = [
-    "SHRINK_ABORT",
-    "SHRINK_DEFAULT",
-    "abort_process_group",
-    "new_group",
-    "new_subgroups",
-    "new_subgroups_by_enumeration",
-    "shrink_group",
-    "split_group",
-]
-
 SHRINK_DEFAULT = 0
 """For `shrink_group`: leave the parent as it is while its survivors make the smaller group."""
 SHRINK_ABORT = 1

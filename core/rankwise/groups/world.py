@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rankwise.basics.secrecy import Secret
     from rankwise.store import Store
 
-__all__ = ["World", "current", "membership", "resolve", "use"]
-
 
 @dataclass(eq=False)
 class World:

@@ -17,13 +17,19 @@ from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError, QueueEmptyError
 from rankwise.store import operations
-from rankwise.store.operations import Missing, Primitives
-from rankwise.store.primitives import MAX_VALUE_NBYTES, Series, to_amount, to_key, to_keys, to_value
+from rankwise.store.primitives import (
+    MAX_VALUE_NBYTES,
+    Missing,
+    Primitives,
+    Series,
+    to_amount,
+    to_key,
+    to_keys,
+    to_value,
+)
 
 if TYPE_CHECKING:
     from rankwise.basics.secrecy import Secret
-
-__all__ = ["DEFAULT_TIMEOUT_S", "GRACE_S", "Arrival", "ArrivalPoint", "Store", "TableStore", "in_words", "late"]
 
 DEFAULT_TIMEOUT_S = 300.0
 

@@ -9,8 +9,6 @@ from rankwise.basics.entry_points import part
 from rankwise.basics.tracebacks import shortened
 from rankwise.store.base import Store
 
-__all__ = ["StoreLike", "as_store"]
-
 
 class StoreLike(Protocol):
     """What a store of another library must have so that processes can meet in it; any thread may call.

@@ -10,9 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from rankwise.errors import ForkedProcessError
 from rankwise.store import operations
 from rankwise.store.base import Operation, TableStore
-from rankwise.store.operations import Missing
-
-__all__ = ["HashStore", "Table"]
+from rankwise.store.primitives import Missing
 
 _R = TypeVar("_R")
 _P = ParamSpec("_P")

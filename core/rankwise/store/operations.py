@@ -15,37 +15,6 @@ from typing import Any
 from rankwise.errors import DistStoreError
 from rankwise.store.primitives import MAX_VALUE_NBYTES, RESERVED, Missing, Primitives, Series, change, fits
 
-__all__ = [
-    "add",
-    "append",
-    "arrive",
-    "arrived",
-    "check",
-    "claim",
-    "compare_set",
-    "delete_key",
-    "delete_prefix",
-    "FINE",
-    "get",
-    "GIVE_UP",
-    "LACKING",
-    "list_keys",
-    "Missing",
-    "multi_get",
-    "multi_set",
-    "num_keys",
-    "num_refused",
-    "peek",
-    "Primitives",
-    "scan",
-    "set_",
-    "set_and_peek",
-    "swap",
-    "title",
-    "wait",
-    "waited_for",
-]
-
 #: A reply that lists keys or values holds at most so many bytes; the rest is asked for again.
 PAGE_NBYTES = MAX_VALUE_NBYTES
 #: What the last to come says where all who meet have come, see `arrive`.

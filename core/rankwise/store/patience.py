@@ -13,8 +13,6 @@ from rankwise.store.base import ArrivalPoint, Store
 from rankwise.store.operations import FINE
 from rankwise.store.primitives import Series
 
-__all__ = ["EXCHANGE", "exchange", "late", "patiently"]
-
 _T = TypeVar("_T")
 
 #: Where it is said how an exchange has come out, `FINE` or why not; the names of its other keys begin so too.

@@ -11,10 +11,7 @@ from rankwise.basics.tracebacks import shorten, shortened
 from rankwise.errors import DistError
 from rankwise.store import operations
 from rankwise.store.base import Operation, Store, TableStore
-from rankwise.store.operations import Missing
-from rankwise.store.primitives import to_key
-
-__all__ = ["PrefixStore", "innermost"]
+from rankwise.store.primitives import Missing, to_key
 
 _R = TypeVar("_R")
 _P = ParamSpec("_P")

@@ -8,23 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 from rankwise.errors import DistStoreError
 
-__all__ = [
-    "MAX_KEYS",
-    "MAX_KEY_NBYTES",
-    "MAX_VALUE_NBYTES",
-    "NO_KEYS",
-    "RESERVED",
-    "Missing",
-    "Primitives",
-    "Series",
-    "change",
-    "fits",
-    "to_amount",
-    "to_key",
-    "to_keys",
-    "to_value",
-]
-
 
 class Primitives(Protocol):
     """What every kind of store can do by itself."""

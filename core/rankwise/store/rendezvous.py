@@ -12,8 +12,6 @@ from rankwise.basics.tracebacks import shortened
 from rankwise.errors import PluginError
 from rankwise.store.base import Store
 
-__all__ = ["ENTRY_POINT_GROUP", "LAUNCHER", "load_scheme", "register_rendezvous_handler", "rendezvous"]
-
 #: What a handler yields: the store, this process's rank, and the number of ranks.
 Meeting = tuple[Store, int, int]
 Handler = Callable[..., Iterator[Meeting]]
@@ -117,8 +115,7 @@ def load_scheme(scheme: str) -> bool:
 
 def _refuse_scheme(url: str, scheme: str) -> NoReturn:
     if scheme in _WELL_KNOWN:
-        remedy = "pip install rankwise-stores"
-        raise PluginError(f"rankwise-stores is not installed: {remedy}", remedy) from None
+        raise entry_points.not_installed("rankwise-stores") from None
     schemes = {*_handlers, *(point.name for point in entry_points.installed(ENTRY_POINT_GROUP))} - {"launcher"}
     _refuse(url, f"no such scheme; there are {', '.join(f'{name}://' for name in sorted(schemes))}")
 

@@ -20,8 +20,6 @@ from rankwise.backends import (
 )
 from rankwise_local.communicator import CAPABILITIES, LocalCommunicator
 
-__all__ = ["QUANTUM", "rankwise_backend"]
-
 
 class _Quantum(DeviceKind):
     name = "quantum"

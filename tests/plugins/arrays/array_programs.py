@@ -11,8 +11,6 @@ import numpy as np
 
 import rankwise as dist
 
-__all__ = ["CALLS", "drawn_call", "one_raises", "random_calls"]
-
 DTYPES = ("int32", "int64", "float32", "float64", "complex128", "uint8")
 OPS = {"SUM": np.add, "MAX": np.maximum, "MIN": np.minimum, "PRODUCT": np.multiply}
 

@@ -10,8 +10,6 @@ from rankwise_launch.toolbox import environment, mpiexec
 from rankwise_local import local_world
 from rankwise_testing import RankPool
 
-__all__ = ["PATIENCE_S", "PROCESSES", "WAYS", "Ranks", "in_world", "pool_of"]
-
 PATIENCE_S = 120.0
 
 #: For each way a backend, and variables.

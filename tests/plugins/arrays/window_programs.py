@@ -10,8 +10,6 @@ import numpy as np
 import rankwise as dist
 from rankwise_arrays.windows import HALF_NBYTES, window_of
 
-__all__ = ["differing_halos", "halos_of_several_shapes", "has_window", "large_scans", "large_transposes"]
-
 
 def has_window() -> bool:
     """Tell whether the default group has a window."""

@@ -19,8 +19,6 @@ from test_rounds import assert_comes_to_rest
 
 from rankwise_elastic.rounds import Wishes
 
-__all__ = ["Bound", "visit"]
-
 #: Of how many states one is followed until all has come to rest.
 _EVERY = 25
 

@@ -12,11 +12,6 @@ from typing import NamedTuple
 
 from rankwise_elastic.rounds import Arrival, Seeker, Seen, Wishes
 
-__all__ = [
-    *("Board", "Budget", "Job", "Process", "Stand", "accidents", "began", "born", "gone", "has_reason", "healed"),
-    *("meeting", "regrouped", "settled", "step", "successors", "violations"),
-]
-
 NOBODY: frozenset[str] = frozenset()
 
 

@@ -22,8 +22,6 @@ from rounds_model import NOBODY, Job, Process, accidents, born, gone, has_reason
 
 from rankwise_elastic.rounds import Arrival, Wishes
 
-__all__ = ["explore", "rested"]
-
 #: How many steps that commute may follow each other; all processes of a job together take some twenty.
 _QUIET = 1000
 #: An epoch's members.

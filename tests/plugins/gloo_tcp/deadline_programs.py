@@ -20,8 +20,6 @@ from rankwise_gloo_tcp.collectives.along import Along
 from rankwise_gloo_tcp.collectives.compiled import KindHooks
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["CALL_S", "left_to_python"]
-
 #: The time-out of each call, which none needs; that of the group is another.
 CALL_S = 25.0
 

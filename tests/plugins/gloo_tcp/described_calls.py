@@ -9,13 +9,10 @@ from typing import Any
 from rankwise.basics.reduce_op import ReduceOp
 from rankwise.calls import check
 from rankwise.calls.calling import carry_out, issued
-from rankwise.collective.algorithms import rounds
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send
+from rankwise.collective.algorithms import Recv, Rounds, Send, rounds
 from rankwise.collective.call import OPERATIONS, Call, Operation, same_parts, same_shape
 from rankwise.collective.described import Described, Steps
 from rankwise.groups.world import resolve
-
-__all__ = ["everywhere", "handed_down", "scan", "swapped", "told_all"]
 
 
 def chain(rank: int, size: int) -> Rounds:

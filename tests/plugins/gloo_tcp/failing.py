@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from rankwise.errors import DistError
 
-__all__ = ["Heard", "all_hear", "end_of", "error_of", "heard", "logged"]
-
 #: The kind and the text of an error, and how long the call took that has ended with it.
 Heard = tuple[str, str, float]
 

@@ -15,8 +15,6 @@ from programs import begin, end
 
 import rankwise as dist
 
-__all__ = ["counted_on", "first_calls", "on_both_sides"]
-
 
 def first_calls() -> list[str]:
     """Return what each of these calls has raised or left, all of them the first of their kinds."""

@@ -9,8 +9,6 @@ import numpy as np
 
 import rankwise as dist
 
-__all__ = ["LONG_CALLS", "everyones_call", "in_the_middle", "time_is_up_on_all"]
-
 LONG_CALLS = ("reduce", "broadcast", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "gather", "scatter")
 
 

@@ -16,8 +16,6 @@ import numpy as np
 import rankwise as dist
 from rankwise.basics.recording import Totals
 
-__all__ = ["answers", "endings", "forked", "in_world", "lines", "many", "parted", "polled", "unasked"]
-
 PATIENCE_S = 60.0
 #: Nothing, short ones, one that passes in one piece, and those that go in pieces or from memory to memory.
 LENGTHS = (0, 1, 1, 100, 5_000, 40_000, 200_000)

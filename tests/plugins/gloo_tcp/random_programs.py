@@ -24,8 +24,6 @@ HERE = Path(__file__).parent
 sys.path[:0] = [] if str(HERE) in sys.path else [str(HERE)]
 import random_calls  # noqa: E402
 
-__all__ = ["LAUNCH", "MOST_RANKS", "NATIVE", "Pools", "Program", "drawn"]
-
 MOST_RANKS, PATIENCE_S = 6, 60.0
 #: On which host each rank is.
 LAYOUTS = (

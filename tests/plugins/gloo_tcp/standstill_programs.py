@@ -15,8 +15,6 @@ from rankwise_gloo_tcp.engine.acceptor import Acceptor
 from rankwise_gloo_tcp.transport import connecting
 from rankwise_network import doors
 
-__all__ = ["stand_still"]
-
 #: After how long the handshake of an incoming connection is given up.
 PATIENCE_S = 0.3
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send
+from rankwise.collective.algorithms import Recv, Rounds, Send
 from rankwise.collective.algorithms.table import ALGORITHMS, rooted
 from rankwise_gloo_tcp.collectives.in_step import in_step
 

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PATIENCE_S", "Fabric", "Folder"]
-
 PATIENCE_S = 20.0
 
 

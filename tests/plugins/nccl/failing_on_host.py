@@ -32,8 +32,6 @@ from lateness import Timed  # noqa: E402
 
 import rankwise as dist  # noqa: E402
 
-__all__ = ["CALLS", "all_on_double", "cells", "die_on_double", "differences"]
-
 LATE_S = 0.1
 CUDA = "CUDA error"
 

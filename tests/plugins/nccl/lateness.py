@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 
-__all__ = ["Timed"]
-
 _STEP_S = 5e-3
 
 

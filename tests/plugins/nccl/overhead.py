@@ -24,8 +24,6 @@ from rankwise_nccl import plugin
 from rankwise_nccl.communicator import NcclCommunicator
 from rankwise_nccl.library.api import Api
 
-__all__ = ["added_us"]
-
 CALLS, ROUNDS = 500, 30
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests import fresh
 from tests.by_reference import call
 
-from rankwise.backends.requirement import Others, require
+from rankwise.backends.capability import Others, require
 from rankwise.backends.vocabulary import COLLECTIVES, POINT_TO_POINT
 from rankwise.errors import UnsupportedOperationError
 from rankwise_nccl.library import availability as module

@@ -9,8 +9,6 @@ import socket
 import threading
 from collections.abc import Iterator
 
-__all__ = ["Proxy", "proxy_to"]
-
 
 class Proxy:
     """Passes bytes between clients and a server.

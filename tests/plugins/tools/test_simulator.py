@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankwise.collective.algorithms.steps import Recv, Send
+from rankwise.collective.algorithms import Recv, Send
 from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate

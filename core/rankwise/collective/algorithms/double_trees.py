@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send
-
-__all__ = ["all_reduce", "broadcast", "reduce"]
+from rankwise.collective.algorithms import Recv, Rounds, Send
 
 #: How many segments a half has for each level of a tree: more fill the links better, and are more messages.
 _SEGMENTS_A_LEVEL = 2

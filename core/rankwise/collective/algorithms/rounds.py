@@ -7,32 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rankwise.collective.algorithms.steps import Recv, Rounds, Send, distances, fold, one
-
-__all__ = [
-    "all_gather_bruck",
-    "all_gather_direct",
-    "all_gather_ring",
-    "all_reduce_pat",
-    "all_reduce_recursive_doubling",
-    "all_reduce_ring",
-    "all_reduce_two_shot",
-    "all_to_all_direct",
-    "all_to_all_pairwise",
-    "barrier_dissemination",
-    "broadcast_binomial",
-    "broadcast_flat",
-    "gather_binomial",
-    "gather_flat",
-    "reduce_binomial",
-    "reduce_pat_gather",
-    "reduce_scatter_direct",
-    "reduce_scatter_gather",
-    "reduce_scatter_pat",
-    "reduce_scatter_ring",
-    "scatter_binomial",
-    "scatter_flat",
-]
+from rankwise.collective.algorithms import Recv, Rounds, Send, distances, fold, one
 
 # The binomial tree of MPI: rank r, counted from the root, is the child of r with its lowest set bit cleared.
 

@@ -10,11 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rankwise.collective.algorithms import double_trees, rounds
-from rankwise.collective.algorithms.steps import Rounds
-
-__all__ = ["ALGORITHMS", "CHOICES", "AlgorithmChoice", "algorithm", "derived_algorithm", "fitting_algorithm", "rooted"]
-
+from rankwise.collective.algorithms import Rounds, double_trees, rounds
 
 ALGORITHMS: Mapping[str, Mapping[str, Callable[..., Rounds]]] = MappingProxyType(
     {

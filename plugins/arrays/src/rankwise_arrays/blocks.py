@@ -8,8 +8,6 @@ from itertools import pairwise
 import rankwise as dist
 from rankwise_arrays.kinds import Array, Group, in_order
 
-__all__ = ["axis_of", "cut", "share", "shares"]
-
 
 def share(n: int, group: Group = None, *, rank: int | None = None) -> range:
     """Return a rank's part of `range(n)`, which is divided about equally among all ranks.

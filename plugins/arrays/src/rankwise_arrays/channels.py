@@ -11,8 +11,6 @@ from rankwise.errors import DistError
 from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.packets import Packet, empty_box, opened, packed, rest_of
 
-__all__ = ["Channel", "channel"]
-
 _VALUE, _END = range(2)
 
 

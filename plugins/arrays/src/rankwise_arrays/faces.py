@@ -21,8 +21,6 @@ from rankwise_arrays.kinds import Array, Group
 from rankwise_arrays.together import compare, together
 from rankwise_arrays.windows import HALF_NBYTES, Window
 
-__all__ = ["Faces", "Form"]
-
 #: Faces begin at lines of the cache.
 _LINE_NBYTES = 64
 

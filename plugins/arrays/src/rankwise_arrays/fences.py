@@ -8,8 +8,6 @@ from typing import Any
 import rankwise as dist
 from rankwise_arrays.kinds import Array, Group
 
-__all__ = ["fence", "tell"]
-
 _order = Lock()
 
 

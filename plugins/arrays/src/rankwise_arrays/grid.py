@@ -17,8 +17,6 @@ from rankwise_arrays.kinds import Array, Group
 from rankwise_arrays.messages import tag_for
 from rankwise_arrays.windows import window_of
 
-__all__ = ["Grid", "grid"]
-
 #: For how many forms of arrays a grid keeps where their faces go.
 _MOST_FORMS = 16
 

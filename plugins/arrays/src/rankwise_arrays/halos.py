@@ -16,8 +16,6 @@ from rankwise.backends import Deadline, seconds
 from rankwise_arrays.kinds import Array, Group, copied, empty, in_order
 from rankwise_arrays.waits import wait_all, work_has_ended
 
-__all__ = ["Exchange", "Messages", "Place", "Side", "check", "exchange", "number_of", "sides", "trade"]
-
 Step = tuple[int, ...]
 Place = tuple[slice, ...]
 

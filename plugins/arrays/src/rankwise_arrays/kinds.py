@@ -17,20 +17,6 @@ import numpy as np
 import rankwise as dist
 from rankwise.backends import DeviceKind, kind_of, to_device, to_host
 
-__all__ = [
-    "Array",
-    "Group",
-    "Taken",
-    "concatenated",
-    "copied",
-    "empty",
-    "in_order",
-    "is_member",
-    "numbers",
-    "placed_like",
-    "taken",
-]
-
 #: An array of NumPy or of a device.
 Array = Any
 Group = dist.ProcessGroup | None

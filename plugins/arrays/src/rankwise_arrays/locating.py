@@ -11,8 +11,6 @@ from rankwise import ReduceOp
 from rankwise.backends import kind_of, to_host
 from rankwise_arrays.kinds import Array, Group, copied, in_order, is_member, placed_like, taken
 
-__all__ = ["maxloc", "minloc"]
-
 
 def minloc(x: Any, index: Any = None, group: Group = None, *, timeout: Any = None) -> Any:
     """Return the element-wise minimum of all ranks' values, and where it is.

@@ -8,8 +8,6 @@ from typing import Any
 import rankwise as dist
 from rankwise_arrays.kinds import Group, is_member
 
-__all__ = ["sendrecv", "tag_for"]
-
 #: What sets messages of this package apart from the program's own, where there are tags.
 _TAG = 0x5A5A5A
 

@@ -7,8 +7,6 @@ import numpy as np
 from rankwise.backends import Array, kind_of, to_device, to_host
 from rankwise.binding import on_device_of, placed
 
-__all__ = ["assign", "computable", "near", "synchronize"]
-
 
 def computable(array: Array) -> Array:
     """Return an array, or a copy on the host of one whose device does not compute."""

@@ -32,14 +32,6 @@ from rankwise.binding import (
 )
 from rankwise_arrays.moving import assign, computable, near, synchronize
 
-__all__ = [
-    "all_gather_multigpu",
-    "all_reduce_multigpu",
-    "broadcast_multigpu",
-    "reduce_multigpu",
-    "reduce_scatter_multigpu",
-]
-
 
 def broadcast_multigpu(
     tensor_list: Sequence[AnyArray], src: int, group: GroupLike = None, async_op: bool = False, src_tensor: int = 0

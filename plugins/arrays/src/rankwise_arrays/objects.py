@@ -9,8 +9,6 @@ from typing import Any
 import rankwise as dist
 from rankwise_arrays.kinds import Group, is_member
 
-__all__ = ["all_to_all_objects", "broadcast_object", "reduce_objects"]
-
 
 def broadcast_object(value: Any, src: int = 0, group: Group = None) -> Any:
     """Return the source's object.

@@ -15,8 +15,6 @@ from rankwise.backends import decode, encode
 from rankwise.errors import CodecError
 from rankwise_arrays.kinds import Array
 
-__all__ = ["Box", "Packet", "empty_box", "opened", "packed", "rest_of"]
-
 _BOX_NBYTES = 1024
 #: What it is, a number that goes with it, and how long the object is.
 _HEAD = Struct("<qqq")

@@ -16,8 +16,6 @@ from rankwise.binding import ProcessGroup, failed, group_rank, resolve
 from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.together import compare, together
 
-__all__ = ["Plan", "bound_call", "prepare"]
-
 #: The collectives, and which of their arguments all ranks give alike; of an array it is dtype and shape.
 _COLLECTIVES = {
     "all_gather": ("tensor",),

@@ -25,8 +25,6 @@ from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.messages import tag_for
 from rankwise_arrays.packets import Box, Packet, empty_box, opened, packed, rest_of
 
-__all__ = ["Pool", "TaskError", "pool"]
-
 _TAG = 100
 #: What is said: tasks and the end by the leader, what has become of tasks by a worker.
 _TASKS, _END, _DONE = range(3)

@@ -19,8 +19,6 @@ from rankwise_arrays.messages import tag_for
 from rankwise_arrays.together import agree
 from rankwise_arrays.windows import HALF_NBYTES, Window, window_of
 
-__all__ = ["Op", "reduced_by", "scanned"]
-
 #: How much of an array is scanned at a time.
 _AT_ONCE_NBYTES = 1 << 20
 #: From how many bytes on a window is worth making, which takes some milliseconds once.

@@ -10,8 +10,6 @@ import rankwise as dist
 from rankwise.backends import to_host
 from rankwise_arrays.kinds import Array, Group, concatenated, empty, numbers
 
-__all__ = ["exchange_shapes", "gather_shapes", "joined"]
-
 Shape = tuple[int, ...]
 #: NumPy's arrays have no more.
 _MOST_DIMENSIONS = 64

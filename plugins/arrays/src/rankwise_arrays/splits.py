@@ -8,8 +8,6 @@ from typing import Any
 import rankwise as dist
 from rankwise_arrays.kinds import Group, is_member
 
-__all__ = ["split"]
-
 
 def split(color: Hashable, key: Any = 0, group: Group = None) -> dist.ProcessGroup | None:
     """Split a group: ranks that name the same color form a new group, as with `MPI_Comm_split`.

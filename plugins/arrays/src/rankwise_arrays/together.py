@@ -14,8 +14,6 @@ from rankwise.errors import CollectiveMismatchError, UnsupportedOperationError
 from rankwise_arrays.fences import tell
 from rankwise_arrays.kinds import Group
 
-__all__ = ["agree", "compare", "together"]
-
 #: What a rank may raise in place of another.
 _KINDS = {kind.__name__: kind for kind in (MemoryError, TypeError, UnsupportedOperationError, ValueError)}
 

@@ -17,8 +17,6 @@ from rankwise_arrays.shapes import exchange_shapes, gather_shapes, joined
 from rankwise_arrays.together import agree
 from rankwise_arrays.windows import HALF_NBYTES, Window, window_of
 
-__all__ = ["exchanged", "transpose"]
-
 #: 64 bytes, which a processor reads at once, have 8 numbers of 8 bytes; more rows than some dozens leave the caches.
 _ROWS = 32
 #: From how many bytes of the whole on a window is worth making, which takes some milliseconds once.

@@ -13,8 +13,6 @@ from typing import Any
 from rankwise import Work
 from rankwise.errors import DistTimeoutError
 
-__all__ = ["Completed", "as_completed", "wait_all", "wait_any", "wait_some"]
-
 Timeout = float | timedelta | None
 
 

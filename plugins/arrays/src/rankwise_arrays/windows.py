@@ -18,8 +18,6 @@ from rankwise_arrays.fences import fence
 from rankwise_arrays.kinds import Array, Group
 from rankwise_arrays.shared.calls import shared_empty
 
-__all__ = ["HALF_NBYTES", "Window", "window_of"]
-
 #: How much a rank can write for one meeting. It stays in the caches until the others have read it.
 HALF_NBYTES = 1 << 20
 #: All ranks of a group meet, so that of many each would wait for others with which it has nothing to do.

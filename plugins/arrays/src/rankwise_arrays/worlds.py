@@ -8,8 +8,6 @@ from typing import Any
 
 import rankwise as dist
 
-__all__ = ["world"]
-
 
 @contextmanager
 def world(backend: str | None = None, **options: Any) -> Iterator[dist.ProcessGroup]:

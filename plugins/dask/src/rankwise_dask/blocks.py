@@ -16,8 +16,6 @@ from rankwise_dask import judging, seats
 from rankwise_dask.gang import Gang
 from rankwise_dask.orders import Order, Work
 
-__all__ = ["map_ranks"]
-
 
 def map_ranks(
     function: Callable[..., Any],

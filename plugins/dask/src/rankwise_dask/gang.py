@@ -17,8 +17,6 @@ from rankwise_dask.judging import Terms
 from rankwise_dask.orders import Order, Outcome, Work
 from rankwise_network.secret import new as new_secret
 
-__all__ = ["Gang", "run", "start"]
-
 
 def run(
     client: Client,

@@ -9,8 +9,6 @@ from distributed import Client
 
 from rankwise.backends import Timeout, seconds, whole_number
 
-__all__ = ["Terms", "client_of", "judged", "wanted"]
-
 
 class Terms(NamedTuple):
     """How a gang is to run: what `run` says of its arguments of these names."""

@@ -12,8 +12,6 @@ import cloudpickle  # which Dask needs anyway
 from rankwise.errors import PeerDiedError
 from rankwise_network.secret import Secret
 
-__all__ = ["Order", "Outcome", "Address", "Work", "failure", "success"]
-
 
 class Order(NamedTuple):
     """A gang: what is the same for all its ranks."""

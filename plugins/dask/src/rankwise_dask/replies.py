@@ -13,8 +13,6 @@ import psutil  # type: ignore[import-untyped]  # which Dask needs anyway
 from distributed import Nanny, Scheduler
 from distributed.protocol.serialize import Serialized, deserialize
 
-__all__ = ["Function", "Replies", "returned"]
-
 #: For how long a worker is silent before its nanny is asked for its state, and how often that is looked at.
 _SILENT_S, _LOOK_S = 5.0, 0.5
 

@@ -20,8 +20,6 @@ from rankwise_dask import seats
 from rankwise_dask.orders import Address, Order, Outcome, Work
 from rankwise_dask.replies import Function, Replies, returned
 
-__all__ = ["LAST_WORDS_S", "Absent", "Refused", "cancel", "enroll", "perform", "withdraw"]
-
 _NAME = "rankwise"
 #: The topic of `Client.get_events` under which gangs are told of.
 _TOPIC = "rankwise"

@@ -21,8 +21,6 @@ import rankwise as dist
 from rankwise.backends import start_thread
 from rankwise_dask.orders import Address, Order, Outcome, Work, failure, success
 
-__all__ = ["cancel", "end", "report", "reserve", "start", "take"]
-
 #: How long a seat is kept for a client that does not come back.
 _UNUSED_S = 60.0
 #: The column of the dashboard's page of workers that counts the ranks.

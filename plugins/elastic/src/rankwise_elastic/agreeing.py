@@ -9,8 +9,6 @@ from rankwise.errors import DistError, DistTimeoutError
 from rankwise_elastic.board import Pulse, StoreBoard, where
 from rankwise_elastic.rounds import Agreed, Seeker
 
-__all__ = ["Finished", "Search"]
-
 #: How long a process pauses between two looks at the store, at first and at the most.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 #: How long a process holds back that the others do not hear, at first and at the most: each time it tries again all of

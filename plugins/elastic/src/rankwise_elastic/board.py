@@ -13,8 +13,6 @@ from rankwise.errors import DistError, DistNetworkError, DistTimeoutError
 from rankwise.observing import PrefixStore, Store, is_gone, start_thread
 from rankwise_elastic.rounds import Arrival, Seen
 
-__all__ = ["Pulse", "StoreBoard", "name", "where"]
-
 #: How often a process says that it lives, and for how long it may be silent; a process may be stopped for a while.
 BEAT_S, SILENCE_S = 1.0, 6.0
 #: What a process says last that leaves in good order.

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LEFT", "Left", "expect_notice", "leaving", "on_notice", "seconds_left"]
-
 #: EX_TEMPFAIL: what was to be done is not done, and nothing is wrong.
 LEFT = 75
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = ["Agreed", "Arrival", "Board", "Seeker", "Seen", "Wishes", "together"]
-
 _NOBODY: frozenset[str] = frozenset()
 
 

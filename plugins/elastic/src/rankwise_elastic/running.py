@@ -18,8 +18,6 @@ from rankwise_elastic.membership import Epoch, finish, leave, regroup
 from rankwise_elastic.notices import Left, leaving
 from rankwise_elastic.state import MembershipChange, State
 
-__all__ = ["run"]
-
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 #: What tells of another rank's end; every other error is the program's own, and not tried again.

@@ -19,8 +19,6 @@ from rankwise.errors import DistBackendError
 from rankwise_elastic.membership import is_awaited, job_of
 from rankwise_elastic.notices import leaving
 
-__all__ = ["MembershipChange", "State"]
-
 #: How many bytes a newcomer gets at a time from one of those that have them.
 _PIECE_NBYTES = 4 << 20
 

@@ -18,8 +18,6 @@ from rankwise.errors import DistError, DistNetworkError, DistStoreError, DistTim
 from rankwise_elastic.board import StoreBoard, where
 from rankwise_elastic.rounds import Agreed
 
-__all__ = ["TRIAL_S", "NotHeardError", "tried"]
-
 #: How long a member has to be heard; a packet that is lost is sent again after one second.
 TRIAL_S = 3.0
 #: How long the others may take to say that they have heard everyone; they began when this process did.

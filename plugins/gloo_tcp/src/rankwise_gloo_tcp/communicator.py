@@ -40,8 +40,6 @@ from rankwise_gloo_tcp.transport.rings import MAX_RANKS
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.collectives.subset import Subset
 
-__all__ = ["GlooCommunicator"]
-
 #: How long what a process has sent may hold up its end.
 _HASTE_S = 1.0
 #: After how many ranks each one looks that waits at the board of a large group.

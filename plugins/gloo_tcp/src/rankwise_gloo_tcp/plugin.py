@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from rankwise.backends import Communicator, Context, Explanation
 
-__all__ = ["rankwise_backend"]
-
 _OWN = (
     *("broadcast", "all_reduce", "reduce", "all_gather", "gather"),
     *("scatter", "reduce_scatter", "all_to_all", "barrier"),

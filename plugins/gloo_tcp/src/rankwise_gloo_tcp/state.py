@@ -11,21 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from rankwise.backends import compiled_parts
 
-__all__ = [
-    "ConnectionState",
-    "EngineLock",
-    "EngineState",
-    "FailureState",
-    "GuardState",
-    "PeerState",
-    "PipeState",
-    "ProgressState",
-    "ReaderState",
-    "RequestState",
-    "WindowState",
-]
-
-
 #: What guards an engine; a compiled one tells its holder whether others want it.
 EngineLock = threading.Lock
 

@@ -27,8 +27,6 @@ from typing import Any
 from rankwise.backends import Device
 from rankwise.launching import Availability, Capabilities, Cell, __version__, cell_of
 
-__all__ = ["answer", "tables"]
-
 #: How long each of them may take, side by side.
 PATIENCE_S = 5.0
 #: How long an answer is kept; a "no" may be about what can be changed, such as a driver.

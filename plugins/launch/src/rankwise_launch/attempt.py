@@ -30,8 +30,6 @@ from rankwise_launch.verdict import Verdict
 from rankwise_launch.verdicts import Verdicts
 from rankwise_launch.worker import Worker, command_line, program
 
-__all__ = ["Attempt"]
-
 #: After a failure the others have so long to fall over that too, and to say so; then they get SIGTERM, later SIGKILL.
 _LAST_WORDS_S = 0.5
 _STOP_GRACE_S = 0.5

@@ -14,8 +14,6 @@ from rankwise_launch.commands import CommandError
 from rankwise_launch.interviews import PATIENCE, PATIENCE_S, SLOW_S, Interview, interviews, notes
 from rankwise_launch.text import columns, marked
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = "Show which backends are installed, whether they can run on this machine, and what each can do."
 
 EXAMPLES = """\

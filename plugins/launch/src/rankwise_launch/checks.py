@@ -17,8 +17,6 @@ from rankwise_launch.processes import cores, require_folder
 from rankwise_launch.proofs import proofs
 from rankwise_launch.text import meanwhile
 
-__all__ = ["Finding", "Level", "all_checks"]
-
 
 class Level(str, Enum):
     """How good or bad a finding is; only `BAD` makes the machine unhealthy."""

@@ -14,15 +14,6 @@ from rankwise.cli import COMMANDS, NOT_INSTALLED
 from rankwise.launching import entry_points
 from rankwise_launch.parser import HelpFormatter, Parser, columns_of, near
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "CommandError",
-    "CommandNotInstalledError",
-    "execute",
-    "installed",
-    "load",
-]
-
 _EPILOG = f"""\
 example:
   rankwise demo -n 4

@@ -12,21 +12,6 @@ from types import MappingProxyType
 from rankwise.errors import DistError
 from rankwise_launch.processes import MOST_PROCESSES, cores, too_many
 
-__all__ = [
-    "DESCRIPTIONS",
-    "STDERR",
-    "STDOUT",
-    "UNNUMBERED",
-    "ExitCode",
-    "LaunchConfig",
-    "LaunchError",
-    "Streams",
-    "count_processes",
-    "few_ranks",
-    "none_of_them",
-    "parse_streams",
-]
-
 #: Bits of a `Streams` value, as torchrun numbers them.
 STDOUT, STDERR = 1, 2
 #: The number of a node that has not been told one.

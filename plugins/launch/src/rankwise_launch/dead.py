@@ -6,8 +6,6 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 
-__all__ = ["EVERY", "Dead"]
-
 #: Whichever process has come as a rank: its node is lost, and nobody has taken that's place.
 EVERY = -1
 

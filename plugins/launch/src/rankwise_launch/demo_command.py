@@ -18,8 +18,6 @@ from rankwise_launch.commands import CommandError
 from rankwise_launch.launching import child, command_for, pick_backend
 from rankwise_launch.text import marked, use_colour
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "LiveTable", "add_arguments", "run"]
-
 PROGRAM = "rankwise_launch.demo_program"
 ELASTIC_PROGRAM = "rankwise_launch.demo_elastic"
 #: What the elastic demo stands on, and the steps of the other one.

@@ -10,8 +10,6 @@ from rankwise_launch.interviews import PATIENCE, PATIENCE_S
 from rankwise_launch.peer_check import check_peer
 from rankwise_launch.text import marked, meanwhile
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Check everything that rankwise needs: versions, plugins, their libraries, the network interface, shared memory. Then
 run a two-process all_reduce on every usable backend. The exit code is 0 if nothing is broken.

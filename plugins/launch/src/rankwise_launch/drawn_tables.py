@@ -17,8 +17,6 @@ from rankwise.launching import (
     counted,
 )
 
-__all__ = ["html", "markdown", "text"]
-
 
 def text(table: CapabilityTable) -> str:
     """Return a table as text, as it is on this machine."""

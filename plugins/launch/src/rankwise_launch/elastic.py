@@ -26,8 +26,6 @@ from rankwise_launch.tally import Tally
 from rankwise_launch.worker import Worker
 from rankwise_network.secret import Secret
 
-__all__ = ["LEFT", "ElasticAttempt", "pause_s"]
-
 #: EX_TEMPFAIL: the exit code of a rank that leaves the job for good, as after a notice with `rankwise.elastic`. It is
 #: no failure to be mended, nor the end of the job.
 LEFT = 75

@@ -21,8 +21,6 @@ from rankwise_launch.config import UNNUMBERED, ExitCode, LaunchConfig, LaunchErr
 if TYPE_CHECKING:
     from rankwise.stores import Store
 
-__all__ = ["CLAIM", "STORE_OF_RANKS", "claim_of", "difference", "enter", "place_of"]
-
 #: Where node 0 says what it was started with.
 CLAIM = "claim"
 #: Where it says at which port it serves the store of the ranks.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from rankwise_launch.config import LaunchConfig
 
-__all__ = ["Layout", "job_environment", "rank_environment"]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -9,8 +9,6 @@ import selectors
 import time
 from collections.abc import Callable
 
-__all__ = ["EventLoop"]
-
 
 class EventLoop:
     """Waits for descriptors and for the clock, in the thread that asks it to."""

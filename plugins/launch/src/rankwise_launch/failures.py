@@ -11,21 +11,6 @@ from pathlib import Path
 from rankwise_launch.config import ExitCode
 from rankwise_launch.worker import Worker
 
-__all__ = [
-    "Death",
-    "OutOfMemoryWatch",
-    "culprit",
-    "ended_early",
-    "excerpt",
-    "exit_code",
-    "is_consequence",
-    "named",
-    "report",
-    "shell_exit_code",
-    "summary",
-    "told_deaths",
-]
-
 _WIDTH = 80
 _TRACEBACK = re.compile(r"^(?:\[rank\s*\d+\]:\s?)?(?:Traceback \(most recent call last\):|Fatal Python error: )")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")

@@ -13,8 +13,6 @@ from types import TracebackType
 
 from rankwise_launch.config import ExitCode, LaunchError
 
-__all__ = ["Guard"]
-
 
 class Guard:
     """A process that outlives the launcher for as long as it takes to kill the process groups that it left.

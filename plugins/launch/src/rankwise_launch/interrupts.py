@@ -12,8 +12,6 @@ from typing import Any
 
 from rankwise.launching import signals
 
-__all__ = ["ENDING", "FOR_RANKS", "SUSPENDING", "Interrupts", "heeded", "without_ranks"]
-
 #: Those that end a job.
 ENDING = signals("SIGINT", "SIGTERM", "SIGHUP")
 #: Those that are for the ranks: by them schedulers announce a preemption or the end of the time, and users ask for a

@@ -37,8 +37,6 @@ from rankwise.launching import (
 )
 from rankwise_launch.processes import die_with_parent
 
-__all__ = ["PATIENCE", "PATIENCE_S", "SLOW_S", "Interview", "interviews", "notes", "plain_answer"]
-
 #: How long a backend may take to answer; some load a library of a GPU for it.
 PATIENCE_S = 20.0
 #: What the option of the commands says.

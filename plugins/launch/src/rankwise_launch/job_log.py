@@ -19,8 +19,6 @@ from rankwise_launch.roster import NodeJoined, NodeLost, Roster, Terms
 if TYPE_CHECKING:
     from rankwise.stores import Store
 
-__all__ = ["JobLog"]
-
 #: How often who follows the log looks whether it is to end.
 _LOOK_S = 0.5
 

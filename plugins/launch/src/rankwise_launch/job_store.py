@@ -24,8 +24,6 @@ from rankwise_network.secret import Secret
 if TYPE_CHECKING:
     from rankwise_stores.serving import Pool
 
-__all__ = ["JobStore"]
-
 #: So many descriptors are enough for some thousands of ranks.
 _DESCRIPTORS = 1 << 16
 

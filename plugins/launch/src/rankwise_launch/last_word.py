@@ -12,8 +12,6 @@ from rankwise_launch.words import KILLED
 if TYPE_CHECKING:
     from rankwise.stores import Store
 
-__all__ = ["command", "main"]
-
 #: The store answers at once, or it is gone, as is node 0.
 _TELL_S = 5.0
 #: Modules of the program's folder are none of ours.

@@ -19,17 +19,6 @@ from rankwise_launch.commands import CommandError
 from rankwise_launch.interrupts import ENDING, FOR_RANKS, heeded
 from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, too_many
 
-__all__ = [
-    "child",
-    "command_for",
-    "environment",
-    "find_program",
-    "launcher_of",
-    "pick_backend",
-    "run_launcher",
-    "said_last",
-]
-
 #: After Ctrl-C, which a launcher has got too if it came from the terminal, it may take so long to end by itself.
 _GRACE_S = 1.0
 

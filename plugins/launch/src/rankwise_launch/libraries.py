@@ -11,8 +11,6 @@ from pathlib import Path
 from rankwise_launch.launching import environment, find_program
 from rankwise_launch.text import counted
 
-__all__ = ["mpi", "mpiexec", "nccl", "version"]
-
 #: Whether it is good (None: neither good nor bad), what was found, what would help.
 Found = tuple[bool | None, str, str]
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from rankwise_launch.text import format_nbytes
 
-__all__ = ["direct_reads", "segments", "shm_folder"]
-
 #: Whether it works, what was found, what would help.
 Found = tuple[bool, str, str]
 

@@ -35,8 +35,6 @@ from rankwise_launch.verdicts import Verdicts
 from rankwise_launch.words import KILLED, LEFT, Loss, Voice, Watch, word_of
 from rankwise_network import outage
 
-__all__ = ["Nodes", "silence_s", "terms_of"]
-
 #: How long node 0 may take to answer.
 _ANSWER_S = 5.0
 #: How often each launcher says that it is there, but not more of them than so many a second; and how often at least in

@@ -21,8 +21,6 @@ from rankwise_launch.config import (
 )
 from rankwise_network.launcher_env import node_0
 
-__all__ = ["EPILOG", "add_options", "add_torchrun_options", "apply_rendezvous", "count_nodes", "to_config"]
-
 #: What MASTER_PORT is where nobody has to say it.
 _TORCHRUNS_PORT = 29500
 _NODE_RANKS = ("PET_NODE_RANK", "SLURM_NODEID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX")

@@ -9,8 +9,6 @@ from rankwise_launch.failures import Death
 from rankwise_launch.verdict import Verdict
 from rankwise_launch.worker import Worker
 
-__all__ = ["Outcome"]
-
 
 @dataclass(frozen=True)
 class Outcome:

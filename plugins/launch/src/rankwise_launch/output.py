@@ -15,8 +15,6 @@ from rankwise_launch.parser import columns_of
 from rankwise_launch.sink import LogFile, Sink
 from rankwise_launch.text import use_colour
 
-__all__ = ["Console", "Fold", "LineStream"]
-
 #: A line without an end is cut here, so that it cannot fill the memory.
 _LONGEST_LINE_NBYTES = 256 << 10
 #: What a report of a failure can need: so many lines, of so many bytes each and together.

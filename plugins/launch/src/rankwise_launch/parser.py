@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import IO, NoReturn
 
-__all__ = ["HelpFormatter", "Parser", "columns_of", "instead", "near"]
-
 #: So many letters of an option, its dashes included, must be right if it was cut short or only begun alike.
 _ALIKE = 5
 #: How argparse tells of a value that is none of those there are.

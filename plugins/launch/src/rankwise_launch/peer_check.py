@@ -15,8 +15,6 @@ from rankwise.errors import DistError
 from rankwise_launch.checks import Finding, Level
 from rankwise_network import interface
 
-__all__ = ["PORT", "check_peer"]
-
 #: Where two doctors meet. The ranks of a job listen at ports that the system chooses, so one of those is tried as well.
 PORT = 29512
 _SECTION = "the way to another host"

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from rankwise.launching import cause, shortage
 from rankwise_launch.config import ExitCode, LaunchError
 
-__all__ = ["reserve_port"]
-
 
 @contextmanager
 def reserve_port(host: str, port: int | None) -> Iterator[int]:

@@ -22,8 +22,6 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["HEAD_NBYTES", "NOT_OURS", "Program", "Rank", "read", "serve"]
-
 #: What says how long a message is.
 HEAD_NBYTES = 4
 #: What ends jobs, and what is for ranks; as in `interrupts`. A scheduler may send these to every process of a job, and

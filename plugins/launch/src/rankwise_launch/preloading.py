@@ -19,8 +19,6 @@ from rankwise.launching import Deadline
 from rankwise_launch.config import ExitCode, LaunchError
 from rankwise_launch.preload import HEAD_NBYTES, read
 
-__all__ = ["Forked", "Preloaded"]
-
 #: How often somebody who does not wait for longer looks whether a process has ended.
 _LOOK_S = 0.005
 #: With more threads than one, numerical libraries start them as soon as they are imported.

@@ -11,10 +11,6 @@ from functools import partial
 from rankwise.errors import DistError
 from rankwise_network.secret import to_hand_down
 
-__all__ = [
-    *("MOST_PROCESSES", "cores", "die_with_parent", "hand_down", "require_folder", "require_processes", "too_many"),
-]
-
 #: More processes on a machine, or nodes of a job, are a typing mistake: they would end it before they have begun.
 MOST_PROCESSES = 1 << 16
 _PR_SET_PDEATHSIG = 1

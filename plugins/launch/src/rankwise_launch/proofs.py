@@ -12,8 +12,6 @@ from rankwise_launch.interviews import Interview
 from rankwise_launch.launching import child, command_for, said_last
 from rankwise_launch.text import meanwhile
 
-__all__ = ["Proof", "chosen", "proofs"]
-
 _PROOF_S = 60.0
 #: What is tried, the usual first: a message where there is no collective, a barrier where nothing else is.
 _OPS = ("all_reduce", "broadcast", "all_gather", "recv", "barrier")

@@ -8,8 +8,6 @@ from importlib import import_module
 
 from rankwise.launching import ENTRY_POINT_GROUP, declared, load_scheme, observers, registry
 
-__all__: list[str] = []
-
 #: None makes a context of ZeroMQ, and so a thread.
 _MODULES = (
     "encodings.idna",

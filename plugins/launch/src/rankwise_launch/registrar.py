@@ -15,8 +15,6 @@ from rankwise_launch.config import UNNUMBERED, ExitCode
 from rankwise_launch.roster import Entry, Member, Roster
 from rankwise_launch.words import Watch
 
-__all__ = ["Card", "Patience", "Registrar"]
-
 #: How many of those that would be the head before a launcher it looks after, beside those that are gone.
 _NEXT = 4
 

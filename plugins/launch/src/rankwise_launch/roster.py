@@ -24,8 +24,6 @@ from typing import Any, NamedTuple, TypeAlias
 from rankwise_launch.config import ExitCode
 from rankwise_launch.verdict import Verdict
 
-__all__ = ["Entry", "Member", "NodeJoined", "NodeLost", "Roster", "Terms", "few_left"]
-
 #: A kind, the launcher that has written it, and what the kind needs.
 Entry: TypeAlias = Sequence[Any]
 

@@ -15,8 +15,6 @@ from rankwise_launch.config import ExitCode
 from rankwise_launch.roster import Member, NodeLost, Roster, Terms
 from rankwise_launch.verdict import Verdict
 
-__all__ = ["Rounds"]
-
 
 class Rounds(Roster):
     """What the entries so far amount to.

@@ -35,8 +35,6 @@ from rankwise_launch.tally import Tally
 from rankwise_launch.verdicts import Verdicts
 from rankwise_network import secret
 
-__all__ = ["check_command", "run"]
-
 #: After an interrupt, a reader who takes nothing for so long is not waited for.
 _PATIENCE_S = 0.5
 

@@ -6,8 +6,6 @@ import argparse
 
 from rankwise_network import secret
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Make a job secret: 32 random bytes that the processes of a job use to recognise each other. `rankwise run` makes a
 secret for each job on a single node; for a job on several nodes, make one and copy it to all of them."""

@@ -8,8 +8,6 @@ from rankwise.errors import DistError
 from rankwise_launch.config import ExitCode, LaunchError
 from rankwise_launch.dead import Dead
 
-__all__ = ["ServerStore"]
-
 #: What telling the ranks of a death may take.
 _TELL_S = 5.0
 

@@ -21,8 +21,6 @@ from rankwise_stores.serving import (
     server,  # noqa: F401
 )
 
-__all__ = ["raise_limit", "serve", "set_limit", "tell", "tell_of_death"]
-
 #: What telling the ranks of a death may take; they are about to be stopped.
 _TELL_S = 1.0
 

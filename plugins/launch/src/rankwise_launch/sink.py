@@ -16,8 +16,6 @@ from typing import IO, Any
 
 from rankwise.launching import cause
 
-__all__ = ["LogFile", "Sink"]
-
 #: A pipe that is said to be writable takes so much without keeping the writer waiting.
 _PIECE_NBYTES = getattr(select, "PIPE_BUF", 512)
 #: With so much unread, the ranks' output is not read either: they wait then, as they would for the reader.

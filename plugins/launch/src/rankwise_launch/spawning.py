@@ -23,8 +23,6 @@ from rankwise_launch.processes import MOST_PROCESSES, die_with_parent, hand_down
 from rankwise_network import secret
 from rankwise_network.interface import at_free_port
 
-__all__ = ["SpawnContext", "run_child", "spawn"]
-
 #: A process that is told to end gets so long before it is killed.
 _STOP_GRACE_S = 1.0
 _JOB_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

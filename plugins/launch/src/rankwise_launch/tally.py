@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankwise_launch.job_log import JobLog
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """The counts of a job, which its log holds.

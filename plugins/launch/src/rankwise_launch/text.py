@@ -8,18 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
-__all__ = [
-    "columns",
-    "counted",
-    "format_nbytes",
-    "format_rate",
-    "format_seconds",
-    "marked",
-    "meanwhile",
-    "parse_nbytes",
-    "use_colour",
-]
-
 _STYLES = {"good": 32, "bad": 31, "warn": 33, "dim": 2, "bold": 1}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _RATES = ((1e15, "PB/s"), (1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))

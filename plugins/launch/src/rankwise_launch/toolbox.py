@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankwise_launch.commands import CommandError, installed, load
+from rankwise_launch.commands import CommandError
 from rankwise_launch.config import LaunchError
 from rankwise_launch.entrance import STORE_OF_RANKS
 from rankwise_launch.launching import child, command_for, environment, pick_backend, said_last
@@ -38,9 +38,7 @@ __all__ = [
     "format_nbytes",
     "format_rate",
     "format_seconds",
-    "installed",
     "instead",
-    "load",
     "marked",
     "meanwhile",
     "mpiexec",

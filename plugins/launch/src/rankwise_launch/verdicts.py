@@ -14,8 +14,6 @@ from rankwise_launch.roster import NodeJoined, NodeLost
 from rankwise_launch.verdict import Verdict
 from rankwise_launch.words import Loss
 
-__all__ = ["Verdicts"]
-
 
 class Verdicts:
     """Tells this node what is in the log, and lets it have its say there.

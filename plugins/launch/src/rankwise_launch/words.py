@@ -13,8 +13,6 @@ from rankwise.errors import DistError, DistTimeoutError
 if TYPE_CHECKING:
     from rankwise.stores import Store
 
-__all__ = ["GONE", "KILLED", "LEFT", "Loss", "Voice", "Watch", "word_of"]
-
 #: What a launcher says last: it comes to its end. What is said of it by the process that guards its ranks, and by the
 #: server of the store once its connection has ended.
 LEFT, KILLED, GONE = b"left", b"killed", b"gone"

@@ -16,8 +16,6 @@ from rankwise_launch.output import Console, LineStream
 from rankwise_launch.preloading import Forked
 from rankwise_launch.sink import LogFile
 
-__all__ = ["Worker", "command_line", "program"]
-
 #: For how long a look at all processes is good enough.
 _LOOK_LASTS_S = 0.02
 

@@ -15,8 +15,6 @@ from rankwise.backends import Deadline, Timeout, seconds, start_thread
 from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise.kits import HashStore, World, leave_everything, use
 
-__all__ = ["LocalWorld", "local_world"]
-
 T = TypeVar("T")
 
 #: How long the other ranks may take to end once one has failed and the groups were aborted.

@@ -12,8 +12,6 @@ from rankwise.backends import anew
 from rankwise_mpi.communicator import MpiCommunicator
 from rankwise_mpi.process.process import process
 
-__all__ = ["comm_of", "group_from_comm"]
-
 
 def group_from_comm(comm: MPI.Intracomm, timeout: Any = None, group_desc: str | None = None) -> dist.ProcessGroup:
     """Make a group on `mpi` of the processes of a communicator, in its order; all of these call.

@@ -14,8 +14,6 @@ from rankwise_mpi.group.pages import Pages
 from rankwise_mpi.messages.marked import MarkedMessages
 from rankwise_mpi.process.process import Process
 
-__all__ = ["CheckedCommunicator"]
-
 
 class CheckedCommunicator(MpiCommunicator):
     """A group whose ranks all raise `CollectiveMismatchError` if any calls differ, and compare dtypes of messages."""

@@ -32,8 +32,6 @@ from rankwise_mpi.messages.messages import MpiMessages
 from rankwise_mpi.messages.shortest import shorten_recv, shorten_send, shortest_recv, shortest_send
 from rankwise_mpi.process.process import Process
 
-__all__ = ["MpiCommunicator"]
-
 
 class MpiCommunicator(Communicator):
     """One group on MPI.

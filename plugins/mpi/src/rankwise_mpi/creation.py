@@ -17,8 +17,6 @@ from rankwise_mpi.group.pages import Pages
 from rankwise_mpi.library.failures import translate
 from rankwise_mpi.process.process import LiveGroup, Process, life_of, process, ranks_in_mpi
 
-__all__ = ["create"]
-
 
 def create(context: Context) -> Communicator:
     """Make the communicator of one group; only its members call.

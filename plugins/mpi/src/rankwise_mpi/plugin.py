@@ -25,8 +25,6 @@ from rankwise.backends import (
 if TYPE_CHECKING:
     from rankwise.backends import Communicator, Context
 
-__all__ = ["rankwise_backend"]
-
 _ASYNC = (
     "by a progress thread where MPI grants MPI_THREAD_MULTIPLE; at a lower level only within wait() and is_completed()"
 )

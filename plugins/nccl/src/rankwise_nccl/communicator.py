@@ -38,8 +38,6 @@ from rankwise_nccl.queues.group_queues import CommQueues
 from rankwise_nccl.queues.queue import CommQueue, issue
 from rankwise_nccl.queues.works import BarrierWork, NcclWork
 
-__all__ = ["NcclCommunicator"]
-
 #: How long closing waits for an abort; one that takes longer is left to a thread that ends with the process.
 _ABORT_S = 5.0
 

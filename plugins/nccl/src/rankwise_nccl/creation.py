@@ -6,8 +6,6 @@ from rankwise.backends import Communicator, Context
 from rankwise_nccl.communicator import NcclCommunicator
 from rankwise_nccl.library.api import Api
 
-__all__ = ["create"]
-
 
 def create(context: Context) -> Communicator:
     """Make the communicator of one group; with `device_id` given, NCCL has started when this returns."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from rankwise.backends import DeviceKind
 
-__all__ = ["CUDA"]
-
 
 class _Cuda(DeviceKind):
     name = "cuda"

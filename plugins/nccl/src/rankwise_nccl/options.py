@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Options"]
-
 
 @dataclass(frozen=True)
 class Options:

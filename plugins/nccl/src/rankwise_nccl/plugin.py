@@ -21,8 +21,6 @@ from rankwise_nccl.library.float8 import FLOAT8_CONDITION
 if TYPE_CHECKING:
     from rankwise.backends import Communicator, Context
 
-__all__ = ["rankwise_backend"]
-
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 _MOVING = (*POINT_TO_POINT, "broadcast", "all_gather", "gather", "scatter", "all_to_all", "barrier")
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["READONLY", "to_array"]
-
 READONLY = "RANKWISE_RAY_READONLY"
 _CHOICES = ("write", "refuse")
 

@@ -14,8 +14,6 @@ from contextlib import suppress
 import rankwise as dist
 from rankwise.backends import start_thread
 
-__all__ = ["Company", "enter", "leave", "offered"]
-
 _PAUSE_S = 0.05
 #: How long rank 0 keeps the store for others that have not left yet.
 _STAY_S = 30.0

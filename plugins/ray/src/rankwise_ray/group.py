@@ -15,8 +15,6 @@ from rankwise_ray.arrays import to_array
 from rankwise_ray.installed import BaseGroup
 from rankwise_ray.meeting import Joining, Met, leave
 
-__all__ = ["NAME", "ArgumentError", "RankwiseGroup", "default_timeout_s"]
-
 #: The backend's name, as Ray writes it.
 NAME = "RANKWISE"
 

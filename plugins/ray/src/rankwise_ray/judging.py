@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-__all__ = ["backend", "needs", "one_of", "sequence", "string"]
-
 
 def string(name: str, value: Any) -> str:
     """Return a string that is not empty."""

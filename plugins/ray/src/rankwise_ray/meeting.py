@@ -23,8 +23,6 @@ from rankwise_ray import company as companies
 from rankwise_ray.company import Company
 from rankwise_ray.installed import internal_kv as kv
 
-__all__ = ["Joining", "Met", "job_secret", "leave"]
-
 _SPACE = b"rankwise"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
 

@@ -11,8 +11,6 @@ from rankwise.backends import require_series
 from rankwise_ray.group import NAME, RankwiseGroup
 from rankwise_ray.installed import backend_registry, types
 
-__all__ = ["BACKEND", "register"]
-
 
 class _Name(str):
     """A name that registers the backend in the process in which it is unpickled."""

@@ -16,8 +16,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rankwise_network import processes
 
-__all__ = ["Place"]
-
 _SPACE = "rankwise"
 #: How often a guard looks whether its caller is there.
 _LOOK_S = 0.25

@@ -20,8 +20,6 @@ from rankwise.backends import Timeout, seconds, start_thread, whole_number
 from rankwise_ray import judging
 from rankwise_ray.places import Place
 
-__all__ = ["Job", "RankFailedError", "run", "start"]
-
 #: How long the others may take to tell that they have failed too: the first to be heard is not always the cause.
 _GRACE_S = 1.0
 _STRATEGIES = "PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"

@@ -16,8 +16,6 @@ from rankwise_ray import judging
 from rankwise_ray.group import default_timeout_s
 from rankwise_ray.names import BACKEND
 
-__all__ = ["create_group", "destroy_group"]
-
 #: How long to wait, when a group cannot be made, until the actors have left it; and how much longer than the actors,
 #: which know better who has not come, to wait for them.
 _LEAVE_S = 2.0

@@ -11,8 +11,6 @@ from typing import Any
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
 
-__all__ = ["RankwiseTorchConfig"]
-
 
 @dataclass
 class RankwiseTorchConfig(TorchConfig):  # type: ignore[misc]

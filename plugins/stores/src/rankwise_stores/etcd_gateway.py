@@ -15,8 +15,6 @@ from rankwise.errors import DistStoreError
 from rankwise_stores.line import LostError
 from rankwise_stores.server_urls import EtcdPlace
 
-__all__ = ["Gateway", "Watch", "decoded", "encoded"]
-
 #: Codes of gRPC after which nobody knows whether a request was carried out: cancelled, late, aborted, unavailable.
 _PASSING = (1, 4, 10, 14)
 _NO_TOKEN = "invalid auth token"

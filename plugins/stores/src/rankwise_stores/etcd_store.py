@@ -14,8 +14,6 @@ from rankwise_stores.kept import ServerStore
 from rankwise_stores.line import Census, Ear, Life, Line, LostError, Seat, Server
 from rankwise_stores.server_urls import EtcdPlace, etcd_place
 
-__all__ = ["EtcdStore"]
-
 #: A transaction of etcd has at most 128 parts.
 _PARTS = 100
 #: What a line's number was taken by, the last time.

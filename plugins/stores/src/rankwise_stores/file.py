@@ -9,8 +9,6 @@ from rankwise.stores import DEFAULT_TIMEOUT_S, Operation, TableStore, Timeout, o
 from rankwise_network.secret import given_or_loaded
 from rankwise_stores.shared_file import SharedFile
 
-__all__ = ["FileStore"]
-
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 

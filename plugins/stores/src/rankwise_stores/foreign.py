@@ -10,8 +10,6 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from rankwise.errors import DistError, DistStoreError, DistTimeoutError
 from rankwise.stores import RESERVED, Missing, Operation, Series, Store, StoreLike, debug_log, operations
 
-__all__ = ["ForeignStore"]
-
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 

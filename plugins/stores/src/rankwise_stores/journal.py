@@ -22,8 +22,6 @@ from rankwise_stores import place as byte_locks
 from rankwise_stores.place import open_private
 from rankwise_stores.records import HEADER_NBYTES, MAGIC, Header, Seal
 
-__all__ = ["Journal"]
-
 #: The bytes that stand for the locks; the seats follow.
 _OPERATION_BYTE, _PRESENCE_BYTE, _FIRST_SEAT_BYTE = 0, 1, 2
 

@@ -29,8 +29,6 @@ from rankwise_network.secret import given_or_loaded
 from rankwise_stores.line import Ear, Lines, LostError, Server, insist
 from rankwise_stores.lives import Membership
 
-__all__ = ["ServerStore"]
-
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 

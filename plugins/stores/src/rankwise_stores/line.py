@@ -19,8 +19,6 @@ from typing import NamedTuple, TypeVar
 from rankwise.errors import DistNetworkError, DistStoreError
 from rankwise.stores import Deadline, heed
 
-__all__ = ["Census", "Ear", "Life", "Line", "Lines", "LostError", "Seat", "Server", "insist"]
-
 _R = TypeVar("_R")
 
 #: How long to wait for an answer before the line is taken for dead: a server that has moved answers on a new one.

@@ -21,8 +21,6 @@ from rankwise.errors import DistError, DistStoreError
 from rankwise.stores import Deadline, heed, start_thread
 from rankwise_stores.line import Census, Life, Line, LostError, Server, insist
 
-__all__ = ["KEPT_S", "PRESENT_S", "Membership"]
-
 _R = TypeVar("_R")
 
 #: How long a user counts as present after its last beat.

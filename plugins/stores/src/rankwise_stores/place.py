@@ -9,8 +9,6 @@ import struct
 
 from rankwise.errors import DistStoreError
 
-__all__ = ["AVAILABLE", "open_private", "release", "share", "take", "whole_path"]
-
 _ADVICE = "name a file in a folder that is yours alone, as `mkdir -m 700 FOLDER` in your home makes one"
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

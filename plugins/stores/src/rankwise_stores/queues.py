@@ -16,21 +16,6 @@ from typing import NamedTuple
 from rankwise.errors import DistStoreError
 from rankwise.stores import RESERVED, Missing, Primitives, change, fits, operations
 
-__all__ = [
-    "LEASE_S",
-    "TOKEN_NBYTES",
-    "barrier",
-    "barrier_lacks",
-    "barrier_leave",
-    "barrier_wait",
-    "queue_confirm",
-    "queue_key",
-    "queue_len",
-    "queue_pop",
-    "queue_push",
-    "queue_release",
-]
-
 TOKEN_NBYTES = 16
 #: How long an item may be lent: from when the next caller sees it so.
 LEASE_S = 5.0

@@ -15,8 +15,6 @@ from rankwise.errors import DistStoreError
 from rankwise.stores import blake2b
 from rankwise_network.secret import derive, same
 
-__all__ = ["HEADER_NBYTES", "MAGIC", "Header", "Seal"]
-
 MAGIC = b"rankwise store 2"
 
 _TAG_NBYTES = 16

@@ -27,8 +27,6 @@ except ModuleNotFoundError as error:
     _REMEDY = "pip install 'rankwise-stores[redis]'"
     raise PluginError(f"a RedisStore, and redis://, need the package redis: {_REMEDY}", _REMEDY) from None
 
-__all__ = ["RedisStore"]
-
 #: Errors after which another attempt may find a server that is up, or the new master.
 _PASSING = (
     redis.exceptions.ConnectionError,

@@ -15,8 +15,6 @@ from rankwise_network.launcher_env import from_environment, job_name, told_of_a_
 from rankwise_stores.tcp.store import TCPStore
 from rankwise_stores.urls import place, query, refuse, split
 
-__all__ = ["env", "file", "launcher", "tcp"]
-
 Meeting = tuple[Store, int, int]
 
 #: How long to look who has taken rank 0's port.

@@ -5,8 +5,6 @@ Each names all its keys. A life is there as long as its values hold the mark; wh
 
 from __future__ import annotations
 
-__all__ = ["BEAT", "CENSUS", "FOUND", "LEAVE", "MARK", "SETTLE", "SIT", "SWAP"]
-
 #: Stands among the values of a life from its beginning to its end; no key of a store reads so.
 MARK = "\0mark"
 

@@ -12,8 +12,6 @@ from rankwise_network.launcher_env import rank_and_size, told_of_a_job
 from rankwise_stores.server_urls import words_of
 from rankwise_stores.urls import place
 
-__all__ = ["etcd", "is_served", "opened", "redis"]
-
 Meeting = tuple[Store, int, int]
 
 

@@ -10,8 +10,6 @@ from rankwise_stores.urls import query, refuse, split, without_password
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-__all__ = ["EtcdPlace", "RedisPlace", "etcd_place", "redis_place", "within", "words_of"]
-
 #: What lies on a server under no other name.
 _PREFIX = "rankwise"
 _TLS = ("ca", "cert", "key")

@@ -16,8 +16,6 @@ from rankwise_stores.journal import Journal
 from rankwise_stores.place import whole_path
 from rankwise_stores.records import Seal
 
-__all__ = ["SharedFile"]
-
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-__all__ = ["place", "query", "refuse", "split", "without_password"]
-
 _PLACE = ("rank", "world_size")
 
 

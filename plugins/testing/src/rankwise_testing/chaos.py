@@ -32,8 +32,6 @@ from rankwise.kits import (
 )
 from rankwise_testing.held import Held
 
-__all__ = ["Chaos", "ChaosCommunicator", "RankKilledError", "chaos_spec", "register_chaos"]
-
 _DERIVED = ("async", "uneven", "sparse", "timeout", "mismatch")
 _INHERITED = ("tags", "any_source", "short_messages", "message_dtypes", "abort", "shrink")
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from rankwise_launch.toolbox import die_with_parent
 
-__all__ = ["command", "conformance"]
-
 _SUITE = "rankwise_testing.suite"
 #: How long pytest may take to end its workers.
 _GRACE_S = 10.0

@@ -16,8 +16,6 @@ from rankwise_launch.toolbox import CommandError, columns, environment, marked, 
 from rankwise_testing.conformance import conformance
 from rankwise_testing.own_mutants import MUTANTS, try_mutants
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Run the conformance kit against a backend: every cell of its capability table, every error, time-outs and deaths of
 ranks. The backend must support what it declares and refuse everything else."""

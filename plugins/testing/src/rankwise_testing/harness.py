@@ -17,8 +17,6 @@ from rankwise_testing.messages import Task
 from rankwise_testing.origins import Origin
 from rankwise_testing.processes import Processes
 
-__all__ = ["RankFailedError", "RankPool", "run_ranks"]
-
 T = TypeVar("T")
 
 #: How long the other ranks may take to end once one has failed and the groups were aborted.

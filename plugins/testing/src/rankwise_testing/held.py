@@ -12,8 +12,6 @@ from time import monotonic
 from rankwise.errors import DistError
 from rankwise.kits import Deadline, FutureWork, Work
 
-__all__ = ["Held", "Stream"]
-
 #: A destination and a tag.
 Stream = tuple[int, int]
 

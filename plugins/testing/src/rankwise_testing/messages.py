@@ -17,8 +17,6 @@ from typing import Any
 
 from rankwise.kits import signals
 
-__all__ = ["STACKS_SIGNAL", "FunctionName", "Outcome", "RemoteTraceback", "Setup", "Task", "failed", "succeeded"]
-
 #: Makes a process write the stacks of all its threads. MPI libraries and launchers use the other user signal.
 STACKS_SIGNAL = next(iter(signals("SIGUSR2")), None)
 

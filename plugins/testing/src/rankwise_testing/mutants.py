@@ -22,8 +22,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Mutant", "Trial", "mutants", "try_all"]
-
 COMPARISONS = {"==": "!=", "<": "<=", ">": ">=", "is": "is not", "in": "not in"}
 COMPARISONS |= {other: operator for operator, other in COMPARISONS.items()}
 ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "*", "**": "*", "<<": ">>", ">>": "<<", "&": "|"}

@@ -9,8 +9,6 @@ from pathlib import Path
 from rankwise.kits import not_a_name
 from rankwise_launch.toolbox import CommandError
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Write a distribution with a complete backend: one socket for each pair of ranks, all collectives derived. It passes the
 conformance kit unchanged. Replace the sockets with your library's calls, and declare what the library does natively.

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rankwise_launch.toolbox import Forked, LaunchError, Preloaded
 
-__all__ = ["Origin", "kept_origins"]
-
 #: What is loaded before ranks are forked.
 _LOADED = ("numpy", "rankwise", "rankwise_testing.messages", "multiprocessing.connection")
 #: What pytest changes with each test, and no module reads as it is loaded.

@@ -16,8 +16,6 @@ from rankwise_launch.toolbox import CommandError
 from rankwise_testing.conformance import command
 from rankwise_testing.mutants import Trial, mutants, try_all
 
-__all__ = ["MUTANTS", "try_mutants"]
-
 #: How many are tried if nobody says.
 MUTANTS = 20
 

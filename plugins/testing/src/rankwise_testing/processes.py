@@ -23,8 +23,6 @@ from rankwise_launch.toolbox import Forked
 from rankwise_testing.messages import STACKS_SIGNAL, Setup
 from rankwise_testing.origins import Origin
 
-__all__ = ["Processes"]
-
 #: What another launcher has told this process about itself is not true of the processes started here.
 _PLACES = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"),

@@ -14,8 +14,6 @@ from typing import TypeAlias, TypeGuard
 
 from rankwise.kits import Blocks, Recv, Round, Rounds, Send, rooted
 
-__all__ = ["ProofError", "prove"]
-
 #: What is in a block that nothing has been put into.
 _NOTHING = 0
 

@@ -25,8 +25,6 @@ from rankwise.kits import World, current, leave_everything
 from rankwise_network.launcher_env import from_environment
 from rankwise_testing.messages import STACKS_SIGNAL, Outcome, Setup, Task, failed, succeeded
 
-__all__ = ["before_exit", "main", "watch_world"]
-
 _worlds: list[weakref.ref[World]] = []
 _at_end: list[Callable[[], object]] = []
 

@@ -31,8 +31,6 @@ from rankwise_tools.bench.program import MARK
 from rankwise_tools.bench.progress import Progress
 from rankwise_tools.bench.saved import Change, changes, elsewhere, load, save, verdict
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 OPS = (
     *("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all"),
     *("gather", "scatter", "send_recv", "barrier"),

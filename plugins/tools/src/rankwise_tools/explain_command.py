@@ -21,8 +21,6 @@ from rankwise_tools.explaining.costs import costs, reckoned
 from rankwise_tools.explaining.network import Parameters, predicted
 from rankwise_tools.explaining.simulator import simulate
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Show which algorithm a backend uses for a collective, and which table chose it. For algorithms that consist of messages,
 also show what each rank does, and how long they take on a simulated network: a message takes ALPHA to arrive, each byte

@@ -26,8 +26,6 @@ from rankwise_launch.toolbox import columns, counted, format_nbytes, format_seco
 from rankwise_tools.bench.libraries import Rankwise
 from rankwise_tools.explaining.network import LONG_NBYTES, Line, Parameters, Sample, fitted, off_by, predicted
 
-__all__ = ["main"]
-
 _MESSAGES, _LONG = (8, 4 << 10), (LONG_NBYTES, 4 * LONG_NBYTES, 16 * LONG_NBYTES)
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier")
 _SIZES = (1 << 10, 64 << 10, 1 << 20, 8 << 20)

@@ -14,8 +14,6 @@ from rankwise_tools.top.jobs import Job, LocalJob, local_jobs, open_store
 from rankwise_tools.top.text import SORTS, Wish, plain
 from rankwise_tools.top.view import History, View
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Watch a running job: which call each rank is in and since when, calls and bytes a second by operation and way, the share
 of time that each rank waits for others, and which rank comes last and by how much. Without an argument the command

@@ -14,8 +14,6 @@ from rankwise_launch.toolbox import CommandError, counted, meanwhile
 if TYPE_CHECKING:
     from rankwise_tools.recordings.records import Record
 
-__all__ = ["DESCRIPTION", "EXAMPLES", "add_arguments", "run"]
-
 DESCRIPTION = """\
 Combine the records of a job's ranks: their last operations, with the lines that called them. Each rank writes a file to
 the folder RANKWISE_TRACE_DIR when a group fails, on SIGUSR1, and when it ends. The analysis names the rank that first

@@ -18,8 +18,6 @@ from torch.distributed import ProcessGroup, Store
 
 from rankwise_torch.loading import without_collecting
 
-__all__ = ["install"]
-
 _log = logging.getLogger("rankwise_torch")
 
 

@@ -19,8 +19,6 @@ from rankwise_torch.group import RankwiseGroup
 from rankwise_torch.opaque import left_alone
 from rankwise_torch.request import helper
 
-__all__ = ["BesideGroup", "backends_beside", "beside"]
-
 
 def backends_beside(backend: str) -> dict[str, str]:
     """Return the backends of other devices in the group that torch is making, by these devices."""

@@ -18,8 +18,6 @@ from rankwise_torch.recording import leave_ours_alone
 from rankwise_torch.request import Request, asked
 from rankwise_torch.trust import share
 
-__all__ = ["create", "make", "make_reconfigurable"]
-
 # Errors and the flight recorder name the line of the program, which is neither torch's nor ours.
 rankwise.skip_callers("torch", "rankwise_torch")
 leave_ours_alone()

@@ -29,8 +29,6 @@ from torch.utils._pytree import tree_leaves
 from rankwise_torch.tensors import WrappedError
 from rankwise_torch.works import Pending, of_its_own
 
-__all__ = ["CALLS", "by_the_dispatcher"]
-
 #: For each operator: the group's method, its arguments by their names in the operator's schema, and its options.
 _OPERATORS: dict[str, tuple[str, str, Any]] = {
     "allreduce_": ("allreduce", "tensors", c10d.AllreduceOptions),

@@ -14,8 +14,6 @@ import torch.distributed as c10d
 
 import rankwise
 
-__all__ = ["as_torch_raises", "of_both"]
-
 #: Which error of torch an error of rankwise is too; the first line that fits counts.
 _KINDS: tuple[tuple[type[rankwise.DistError], type[Exception]], ...] = (
     (rankwise.DistNetworkError, c10d.DistNetworkError),

@@ -22,8 +22,6 @@ from rankwise_torch.options import Rows, Tensors, one, options, rooted, row
 from rankwise_torch.tensors import Ending, filled, filled_there, read, read_there
 from rankwise_torch.works import Done, Pending
 
-__all__ = ["Gathers"]
-
 
 class Gathers:
     """What of torch's groups moves tensors, and `barrier`."""

@@ -22,8 +22,6 @@ from rankwise_torch.reconfiguring import Reconfigurable
 from rankwise_torch.reductions import Reductions
 from rankwise_torch.request import Request
 
-__all__ = ["RankwiseGroup"]
-
 
 class RankwiseGroup(Identity, Reductions, Gathers, SendsAndReceives, Reconfigurable, Lacking, ProcessGroup):  # type: ignore[misc] # torch has no types
     """A process group of torch for tensors on the CPU.

@@ -13,8 +13,6 @@ import torch
 
 from rankwise_torch.works import Done, Pending, of_its_own
 
-__all__ = ["hand_on_works"]
-
 #: Functions of torch's, bound in C++, that keep a work; by whose attribute they are found.
 _KEEPERS = (
     (torch._C._distributed_c10d.Reducer, "_set_forward_pass_work_handle"),

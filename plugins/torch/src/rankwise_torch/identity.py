@@ -11,8 +11,6 @@ from torch.distributed import ProcessGroup
 import rankwise
 from rankwise_torch.issuing import Issuer
 
-__all__ = ["Identity", "Options"]
-
 
 class Options:
     """What torch notes of a backend's options: its own gloo has some, and programs read them."""

@@ -15,8 +15,6 @@ from rankwise_torch.profiling import event, is_profiling
 from rankwise_torch.tensors import Ending, put_back
 from rankwise_torch.works import DONE, Copying, Done, Inner, Pending, Together
 
-__all__ = ["Issuer"]
-
 
 class Issuer:
     """Makes a group's calls of rankwise, one by one.

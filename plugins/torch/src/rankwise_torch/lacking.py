@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, NoReturn
 
-__all__ = ["Lacking"]
-
 
 class Lacking:
     """Windows, and functions that torch's C++ would call around each operation."""

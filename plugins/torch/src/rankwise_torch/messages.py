@@ -27,8 +27,6 @@ from rankwise_torch.profiling import event, is_profiling
 from rankwise_torch.tensors import Ending, filled, put_back, read
 from rankwise_torch.works import DONE, Done, Inner, Pending, Received, Together
 
-__all__ = ["SendsAndReceives"]
-
 #: Where the frames are that lie between torch's functions and this module.
 _OURS = str(Path(__file__).parent)
 _BLOCKING = {unwrap(function).__code__ for function in (c10d.send, c10d.recv)}

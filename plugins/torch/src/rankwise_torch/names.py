@@ -9,8 +9,6 @@ from torch.distributed import ProcessGroup
 
 from rankwise_torch.loading import without_collecting
 
-__all__ = ["NAMES", "backend_of", "creator", "register"]
-
 #: The backend of rankwise that each name stands for; None takes rankwise's default for the CPU.
 NAMES: dict[str, str | None] = {"rankwise": None, "rankwise-gloo": "gloo", "rankwise-mpi": "mpi"}
 

@@ -10,8 +10,6 @@ try:
 except ImportError:  # what is private may move; then programs go on, and compiled ones with breaks
     set_code_exec_strategy = None
 
-__all__ = ["left_alone"]
-
 
 def left_alone(*classes: type[Any]) -> None:
     """Have dynamo compile no function of classes, of what they inherit from ours, and of what is called from there."""

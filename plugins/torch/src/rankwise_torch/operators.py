@@ -11,8 +11,6 @@ import rankwise
 from rankwise.backends import REDUCE_OP_TABLE as OPS
 from rankwise_torch.tensors import Averaged, Ending
 
-__all__ = ["averaging", "operator_of"]
-
 _OPS: dict[Any, rankwise.ReduceOp] = {
     getattr(c10d.ReduceOp, name): rankwise.ReduceOp(name)
     for name in OPS

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-__all__ = ["Rows", "Tensors", "one", "options", "rooted", "row", "timeout_of"]
-
 _Options = TypeVar("_Options")
 #: What torch takes where one tensor is meant, and where a list of them is.
 Tensors: TypeAlias = "torch.Tensor | Sequence[torch.Tensor]"

@@ -20,8 +20,6 @@ from rankwise.backends import anew
 from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.issuing import Issuer
 
-__all__ = ["Reconfigurable", "below", "errors_of_ranks", "init_reconfigurable", "is_made_from_below"]
-
 #: The group of rankwise that torch's default group is being made from.
 _below: list[rankwise.ProcessGroup] = []
 

@@ -13,8 +13,6 @@ import torch.distributed.distributed_c10d as c10d
 
 from rankwise_torch.group import RankwiseGroup
 
-__all__ = ["leave_ours_alone"]
-
 
 def leave_ours_alone() -> None:
     """Have torch hook its flight recorder only to groups that are not ours, in a torch that hooks it to all."""

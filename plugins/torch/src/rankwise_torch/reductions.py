@@ -22,8 +22,6 @@ from rankwise_torch.sparse import summed
 from rankwise_torch.tensors import Ending, filled, filled_there, memory_of, read, read_there
 from rankwise_torch.works import Done, Pending
 
-__all__ = ["Reductions"]
-
 
 class Reductions:
     """What of torch's groups reduces."""

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from torch.distributed import Store
 
-__all__ = ["Request", "asked", "helper"]
-
 _HELPER = "_new_process_group_helper"
 
 

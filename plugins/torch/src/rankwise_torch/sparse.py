@@ -13,8 +13,6 @@ from rankwise.backends import Array, Coordinates
 from rankwise_torch.operators import operator_of
 from rankwise_torch.tensors import read
 
-__all__ = ["Summed", "summed"]
-
 
 class Summed(NamedTuple):
     """A sum that is going on, and the tensor that it is for."""

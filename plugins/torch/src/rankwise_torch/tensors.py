@@ -25,11 +25,6 @@ from torch._C import _dispatch_keys as _keys_of
 import rankwise
 from rankwise.backends import Reordered, reordered
 
-__all__ = [
-    *("Averaged", "Ending", "Filled", "WrappedError"),
-    *("dtype_of", "filled", "filled_there", "memory_of", "put_back", "read", "read_there", "shared", "written"),
-]
-
 _Array = np.ndarray[Any, Any]
 
 _BY_NAME = """

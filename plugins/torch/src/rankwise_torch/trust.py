@@ -12,8 +12,6 @@ from torch.distributed import Store, TCPStore
 
 from rankwise_network import secret
 
-__all__ = ["share"]
-
 _KEY = "rankwise/secret"
 _shared: secret.Secret | None = None
 

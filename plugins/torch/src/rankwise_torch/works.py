@@ -16,8 +16,6 @@ from rankwise_torch.errors import as_torch_raises, of_both
 from rankwise_torch.opaque import left_alone
 from rankwise_torch.tensors import Ending, put_back
 
-__all__ = ["DONE", "Copying", "Done", "Inner", "Pending", "Received", "Together", "of_its_own"]
-
 #: How torch's C++ says that a wait has no time-out.
 _NO_TIMEOUT = timedelta(0)
 

@@ -16,8 +16,6 @@ from typing import TypeVar
 from rankwise.errors import DistError
 from rankwise.observing import Ending, start_thread
 
-__all__ = ["Background", "guarded"]
-
 T = TypeVar("T")
 
 #: How long the end waits for the thread, which has a last word for the store.

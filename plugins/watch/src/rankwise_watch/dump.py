@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from rankwise.observing import World
 
-__all__ = ["FORMAT", "GROUP_FOLDER", "VARIABLE", "install", "record", "remove", "write"]
-
 #: The version of the files' format.
 FORMAT = 1
 #: Names the folder that the files go to.

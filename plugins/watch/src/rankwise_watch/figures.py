@@ -14,8 +14,6 @@ from rankwise.observing import entry_points
 if TYPE_CHECKING:
     from rankwise.observing import World
 
-__all__ = ["EXPORTERS", "PORT", "serve_prometheus", "start"]
-
 #: Names the first port of a host at which ranks serve what they have counted, each at its own; 0: any that is free.
 PORT = "RANKWISE_METRICS_PORT"
 #: The entry points of what hands figures on: the key is what it hands them to, the value a module with `serve(port)`.

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 
 from rankwise.observing import Store, innermost
 
-__all__ = ["UNKNOWN", "Beat", "Beats", "Lateness", "own_clock", "told_key"]
-
 #: What is said of a rank on another machine of which nothing is heard.
 UNKNOWN = "whether it lives, nobody here knows"
 

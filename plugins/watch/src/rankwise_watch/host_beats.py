@@ -10,8 +10,6 @@ from functools import partial
 from rankwise_watch.heartbeat import told_key
 from rankwise_watch.telling import MARK_NBYTES, Entry, Member, Page, Teller
 
-__all__ = ["FEWEST", "HostBeats"]
-
 #: On how many ranks of a host one tells of all: of fewer, each may as well tell of itself.
 FEWEST = 4
 _NAME = "rankwise-watch"

@@ -9,9 +9,6 @@ from rankwise.errors import PeerDiedError, PeerUnreachableError
 from rankwise_watch.heartbeat import UNKNOWN, Beat, Beats, Lateness
 from rankwise_watch.liveness import Processes
 
-__all__ = ["LATE_BEATS", "Judge"]
-
-
 #: A process that has stood still itself for so many beats does not judge others by the time that has passed.
 LATE_BEATS = 2.0
 

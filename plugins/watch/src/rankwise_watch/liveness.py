@@ -17,8 +17,6 @@ from rankwise.observing import process_space, process_stat, started_at
 from rankwise_network import processes
 from rankwise_watch.starvation import Starvation
 
-__all__ = ["Processes"]
-
 _STATES = {
     "T": "stopped by a signal",
     "t": "stopped by a debugger",

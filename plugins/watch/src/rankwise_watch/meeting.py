@@ -9,8 +9,6 @@ from time import monotonic
 from rankwise.errors import DistError, PeerDiedError
 from rankwise.observing import PrefixStore, Store, death_verdict, told_by
 
-__all__ = ["WatchedMeeting"]
-
 #: What a question to the place, which holds up a heartbeat, and telling it of a death may take: who keeps it may hang.
 _ASK_S, _TELL_S = 0.5, 5.0
 

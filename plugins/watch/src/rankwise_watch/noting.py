@@ -15,8 +15,6 @@ from weakref import WeakValueDictionary
 
 from rankwise.observing import Entry, Ticket, Totals, Trail, is_skipped, known_inside, known_outside
 
-__all__ = ["PythonRecorder"]
-
 #: An entry that may change: a plain list is the cheapest thing that can be made. These are the fields that do change.
 _List = list[Any]
 _TRAIL, _OP, _NUMBER, _DETAIL, _NBYTES, _DTYPE, _THREAD, _BEGAN_NS, _ENDED_NS, _ERROR, _WAITED_NS, _ASKED_NS = (

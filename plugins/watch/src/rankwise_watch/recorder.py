@@ -12,19 +12,6 @@ import rankwise
 from rankwise.observing import Entry, FlightRecorder, unasked
 from rankwise_watch.stacks import SourceLine, stacks
 
-__all__ = [
-    "Progress",
-    "Step",
-    "describe",
-    "entries",
-    "line_of",
-    "progress",
-    "site",
-    "state",
-    "states",
-    "step",
-]
-
 #: The folder of the package, with the separator.
 _PACKAGE = os.path.dirname(os.path.abspath(rankwise.__file__)) + os.sep
 

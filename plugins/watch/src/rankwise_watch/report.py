@@ -10,8 +10,6 @@ from rankwise_watch.judge import LATE_BEATS
 from rankwise_watch.liveness import Processes
 from rankwise_watch.recorder import describe
 
-__all__ = ["Reporter", "absentees", "describe_absentees", "sentence"]
-
 _MOST = 4
 
 

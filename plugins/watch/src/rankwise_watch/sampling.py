@@ -15,8 +15,6 @@ from rankwise_watch.heartbeat import own_clock
 from rankwise_watch.recorder import entries, states, step
 from rankwise_watch.stats import of_group
 
-__all__ = ["FORMAT", "sample"]
-
 #: The version of what a sample looks like.
 FORMAT = 2
 #: Beyond so many, groups are left out, and calls of a group.

@@ -8,8 +8,6 @@ import re
 import time
 from typing import IO, NamedTuple
 
-__all__ = ["SourceLine", "stacks"]
-
 #: This folder, whose own frames are of no interest.
 _WATCH = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: How faulthandler writes them. `re` compiles these when a stack is first read: most programs never ask for one.

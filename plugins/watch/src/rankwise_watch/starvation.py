@@ -12,8 +12,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-__all__ = ["Starvation", "Thread"]
-
 #: The part of a stretch of time for which a process must have wanted a processor in vain.
 _MOST_OF_IT = 0.5
 #: Two looks that are closer than this are one.

@@ -18,8 +18,6 @@ from rankwise.observing import (
     unasked,
 )
 
-__all__ = ["GroupStats", "OperationStats", "every_group", "of_group", "stats"]
-
 
 class OperationStats(NamedTuple):
     """This rank's figures of one operation on one group.

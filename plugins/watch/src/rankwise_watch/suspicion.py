@@ -11,8 +11,6 @@ from time import monotonic, sleep
 from rankwise.errors import DistError, PeerDiedError, PeerUnreachableError
 from rankwise_watch.heartbeat import UNKNOWN, Beats
 
-__all__ = ["BEATS", "silence"]
-
 #: A rank that sends no heartbeat for so many intervals after a connection to it has failed has died.
 BEATS = 2.5
 _LOOK_S = 0.1

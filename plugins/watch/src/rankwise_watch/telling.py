@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-__all__ = ["MARK_NBYTES", "Entry", "Member", "Page", "Teller"]
-
 MARK_NBYTES = 16
 #: How much room each rank has; what needs more is sent by the rank itself.
 _PLACE_NBYTES = 2048

@@ -17,8 +17,6 @@ from rankwise.errors import (
 )
 from rankwise.observing import Store, pack_error, unpack_error
 
-__all__ = ["Log", "Verdict", "ask"]
-
 #: What an entry begins with that is no verdict but a question: no verdict's JSON does.
 _QUESTION = b"?"
 

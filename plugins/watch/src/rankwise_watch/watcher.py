@@ -29,8 +29,6 @@ from rankwise_watch.verdict import Log, Verdict
 if TYPE_CHECKING:
     from rankwise.observing import Communicator, Context, ProcessGroup, World
 
-__all__ = ["Watcher"]
-
 #: How long an operation that is late waits for what the others say.
 _ASK_S = 0.03
 #: And one that has failed, which has no deadline to keep: on a busy machine a verdict takes a few hundred milliseconds.

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from rankwise.observing import World
     from rankwise_watch.watcher import Watcher
 
-__all__ = [
-    "NAME",
-    "QUESTION",
-    "Window",
-    "answer_key",
-    "open_window",
-    "wish_key",
-]
-
 #: What the names of the sockets begin with, after the zero byte that keeps them out of the file system.
 NAME = "rankwise-window/"
 #: What the questions of those who look through the store begin with.

@@ -14,8 +14,6 @@ from rankwise_gloo_tcp.protocol.reader import Reader
 from rankwise_gloo_tcp.protocol.writer import Writer
 from rankwise_gloo_tcp.transport.channel import FrameHandler
 
-__all__ = ["MemoryChannel", "NoSleep", "Wire"]
-
 
 class Wire:
     """One direction: bytes that are on their way for a while, in a buffer of some size."""

@@ -14,8 +14,6 @@ from typing import Any
 
 import tomllib
 
-__all__ = ["main"]
-
 ROOT = Path(__file__).parents[4]
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import rankwise as dist
 from rankwise.errors import DistError
 
-__all__ = ["captured", "disagree", "held", "over_devices", "ring", "summed", "together"]
-
 #: Numbers of elements: enough for a kernel to take its time, and for the pool to have use for the memory.
 LARGE, SMALL = 1 << 22, 1 << 20
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["FILE", "read"]
-
 #: The variable that says which file to write; each of its lines is a test.
 FILE = "RANKWISE_GPU_REPORT"
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from rankwise.backends import note_shared
 
-__all__ = ["Segment", "SharedArray"]
-
 
 class Segment:
     """The memory of one shared array on one host: a block for each of its ranks, or one for all.

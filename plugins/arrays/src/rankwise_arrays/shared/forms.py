@@ -15,8 +15,6 @@ from numpy.typing import DTypeLike
 from rankwise.backends import dtype_text
 from rankwise_arrays.kinds import Array
 
-__all__ = ["Form", "described", "form_of", "form_of_array", "read_form"]
-
 
 class Form(NamedTuple):
     """A shape and a dtype."""

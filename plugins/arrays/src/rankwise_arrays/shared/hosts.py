@@ -11,8 +11,6 @@ from typing import NamedTuple
 import rankwise as dist
 from rankwise_arrays.kinds import Group
 
-__all__ = ["Company", "company", "machine"]
-
 
 def machine() -> str:
     """Return what stands for this machine, this process namespace and this user: who has the same can share memory."""

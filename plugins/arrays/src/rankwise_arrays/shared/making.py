@@ -23,8 +23,6 @@ from rankwise_arrays.shared.room import check_room
 from rankwise_arrays.shared.spreading import spread
 from rankwise_arrays.together import compare, together
 
-__all__ = ["Source", "make"]
-
 #: Returns what this rank wants; None on one that takes what the source has.
 Wish = Callable[[], Form | None]
 

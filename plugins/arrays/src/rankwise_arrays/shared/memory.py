@@ -16,11 +16,6 @@ from typing import NamedTuple
 from rankwise.errors import UnsupportedOperationError
 from rankwise_arrays.shared.room import readable
 
-__all__ = [
-    *("HUGE_FROM_NBYTES", "HUGE_PAGE", "Place", "available", "create", "freeze", "map_memory", "open_place"),
-    *("place_of", "populate"),
-]
-
 #: Of Linux 5.14: have all pages there, or fail.
 _POPULATE_WRITE = 23
 #: Of Linux 5.1: no more writes, but through mappings that there are.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["check_room", "readable"]
-
 _ROOT = Path("/sys/fs/cgroup")
 
 

@@ -13,8 +13,6 @@ from rankwise_arrays.messages import tag_for
 from rankwise_arrays.shared.hosts import Company
 from rankwise_arrays.waits import wait_all
 
-__all__ = ["spread"]
-
 #: Hosts pass an array on from one to the next in pieces, so that each receives one while it sends the one before.
 _PIECE_NBYTES = 4 << 20
 _TAG_NUMBER = 41

@@ -6,8 +6,6 @@ from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.board.board import Board
 
-__all__ = ["late", "timely"]
-
 
 def timely(board: Board, names: tuple[int, ...], deadline: Deadline, *numbers: int) -> None:
     """Tell some numbers, if any, and return once everyone has come to the same point.

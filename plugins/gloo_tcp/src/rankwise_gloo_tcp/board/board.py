@@ -32,8 +32,6 @@ from rankwise.backends import compiled_parts as native
 from rankwise_gloo_tcp.machine import futex, peer_memory
 from rankwise_gloo_tcp.transport.rings import Bell, Place, Rings, Sleep, make_rings, ring_nbytes
 
-__all__ = ["FETCHES", "SHARED", "Board", "Layout", "available", "create", "fetch_from_nbytes", "least_area_nbytes"]
-
 #: Added to the longest part that a rank tells of, where there are parts that are copied from its memory.
 FETCHES = 1 << 62
 #: From which length on a part had better be copied by its receiver alone than by both ends through the board: one pass

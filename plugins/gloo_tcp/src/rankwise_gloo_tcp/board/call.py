@@ -13,9 +13,6 @@ from typing import Any
 from rankwise.backends import Array, Deadline, Fingerprint
 from rankwise_gloo_tcp.board.board import Board
 
-__all__ = ["Barrier", "BoardCall", "Meet", "MessageCall", "Trade", "flat"]
-
-
 #: Carries out the call of a number until a deadline; tells whether all make the same.
 Trade = Callable[[int, Deadline], bool]
 #: Waits for everyone until a deadline, and tells numbers, if there are any.

@@ -12,8 +12,6 @@ from rankwise_gloo_tcp.board.reducing import ONE_SHOT_NBYTES
 from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES
 from rankwise_gloo_tcp.transport import rings
 
-__all__ = ["SHARED", "WAYS", "compare", "make_board"]
-
 #: How C calls the ways of a call: those at the board, and the two of calls between hosts and of those in steps.
 WAYS = {"MEET": 1, "ONE_SHOT": 2, "TWO_SHOT": 3, "MOVE": 4, "COMBINE": 5, "ALONG": 6, "PROGRAM": 7}
 #: What the compiled parts and Python both know of memory that ranks share, and of frames.

@@ -13,8 +13,6 @@ from rankwise_gloo_tcp.board.board import FETCHES, SHARED, Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, flat
 from rankwise_gloo_tcp.board.reducing import reduce_piece
 
-__all__ = ["FETCHES", "Combine", "Move", "Route", "ToAll"]
-
 _NEVER = 1 << 62
 #: What comes before the longest part in what is told.
 _NOTHING_ELSE = (0,) * SHARED["LONGEST"]

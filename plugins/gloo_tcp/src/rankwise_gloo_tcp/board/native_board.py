@@ -9,8 +9,6 @@ from rankwise.backends import Deadline
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_native import Turns
 
-__all__ = ["NativeBoard"]
-
 
 class NativeBoard(Turns, Board):
     """One rank's view of its group's board. Turn and parity are kept by `Turns`, for the next user of the board."""

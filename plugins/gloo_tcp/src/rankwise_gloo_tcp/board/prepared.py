@@ -13,8 +13,6 @@ from rankwise_gloo_tcp.board.call import Barrier, BoardCall
 from rankwise_gloo_tcp.board.moving import Combine, Move, Route, ToAll
 from rankwise_gloo_tcp.board.reducing import OneShot, TwoShot, carried_dtype, one_shot_fits
 
-__all__ = ["PREPARE", "BoardKinds", "Kept", "Kind"]
-
 #: What this rank has for itself: where to, and where from.
 Kept: TypeAlias = tuple[Array, Array]
 

@@ -21,8 +21,6 @@ from rankwise.backends import (
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, Meet, Trade, flat
 
-__all__ = ["ONE_SHOT_NBYTES", "OneShot", "TwoShot", "carried_dtype", "one_shot_fits", "reduce_piece"]
-
 #: Up to here everyone reads everything; the sum over all other ranks stays within a processor's cache.
 ONE_SHOT_NBYTES = 512 << 10
 

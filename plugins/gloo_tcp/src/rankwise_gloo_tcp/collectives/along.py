@@ -30,8 +30,6 @@ from rankwise_gloo_tcp.collectives.streams import Carrier, Pending, wait_for
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Along", "Moved", "Reduced", "carrier", "moved"]
-
 _NOTHING = memoryview(b"")
 #: Of what goes to a rank along which of the given arrays it is, and how many bytes.
 _NONE = (-1, 0)

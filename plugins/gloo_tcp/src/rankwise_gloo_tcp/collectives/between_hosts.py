@@ -28,8 +28,6 @@ from rankwise_gloo_tcp.collectives.tables import NETWORK, longest_along
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["BetweenHosts", "reducing", "travelling"]
-
 #: The algorithms whose data goes along, or some of it.
 _ALONG = ("along", "direct")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
     from rankwise_native import Calls, Program
 
-__all__ = ["strategy_of"]
-
 
 def strategy_of(
     comm: GlooCommunicator, hosts: list[list[int]], on_host: Callable[[list[int]], GlooCommunicator]

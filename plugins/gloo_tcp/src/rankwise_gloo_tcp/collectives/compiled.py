@@ -49,19 +49,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
     from rankwise_gloo_tcp.transport.rings import Rings
 
-__all__ = [
-    "COMPILED_OPS",
-    "CallHooks",
-    "CompiledAtBoard",
-    "CompiledHost",
-    "CompiledKind",
-    "KindHooks",
-    "arguments",
-    "call_of",
-    "messages",
-    "served",
-]
-
 #: Those that C does not know by their names are left to Python.
 COMPILED_OPS = {name: op for name in REDUCE_OPS if isinstance(op := getattr(ReduceOp, name, None), ReduceOp)}
 #: The calls whose public functions are compiled too.

@@ -24,8 +24,6 @@ from rankwise_native import Calls, Program, Relay, Trail
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["CompiledBetweenHosts", "CompiledSeveralHosts", "is_possible"]
-
 #: The way of a kind of call that C leaves to Python, kept so that its steps are not noted each time.
 _LEFT = 0
 _RECORD = struct.Struct("<QQQQ")

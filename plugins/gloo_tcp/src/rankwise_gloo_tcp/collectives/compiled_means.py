@@ -22,8 +22,6 @@ from rankwise_native import Calls, Program, Wire
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Compiled", "Wires", "noted"]
-
 #: What goes to each rank and what comes from there, by what that is reduced, and how much goes at a time; 0 where two
 #: ranks trade.
 _Exchange: TypeAlias = tuple[tuple[Array | None, ...], tuple[Array | None, ...], str | None, int]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankwise.backends import Array
 
-__all__ = ["assign", "cut", "pieces"]
-
 
 def assign(target: Array, source: Array) -> None:
     """Copy one array into another of the same size, unless they are the same."""

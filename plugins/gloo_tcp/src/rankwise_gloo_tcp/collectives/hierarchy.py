@@ -23,22 +23,6 @@ from rankwise_gloo_tcp.collectives.subset import Subset
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = [
-    "Hosts",
-    "Means",
-    "all_gather",
-    "all_reduce",
-    "all_reduce_streamed",
-    "all_to_all",
-    "alone",
-    "broadcast",
-    "gather",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-    "send_segments",
-]
-
 #: How much of an array is under way at a time; a rank's scratch memory is a few times this.
 _PIECE_NBYTES = 4 << 20
 #: How much of what goes to one other host only: while it is on its way the ranks of a host pass on what came before.

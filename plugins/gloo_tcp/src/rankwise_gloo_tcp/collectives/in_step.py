@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from rankwise.backends import Recv, Send
 
-__all__ = ["Beat", "Transfer", "in_step"]
-
 #: The rounds of one rank.
 _Rounds = Iterator[tuple[Send | Recv, ...]]
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from rankwise.backends import Array, Fingerprint, dtype_text
 
-__all__ = ["fingerprint_of", "kind_of", "kind_of_described"]
-
 
 def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
     """Return `Call.kind` of a call of this rank."""

@@ -20,8 +20,6 @@ from rankwise_gloo_tcp.collectives.subset import Subset
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["lowered", "pays"]
-
 #: More ranks than this do not meet for each round: what few of them have to say would keep all of them.
 _MOST_RANKS = 16
 #: What C reduces.

@@ -18,8 +18,6 @@ from rankwise_gloo_tcp.collectives.subset import Subset
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["Direct", "Long", "Within"]
-
 
 @dataclass(frozen=True)
 class Long:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["AtBoard", "OneHost"]
-
 
 def _nothing(call: Call) -> None:
     """Give nothing."""

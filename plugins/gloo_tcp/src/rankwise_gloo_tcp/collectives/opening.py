@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.engine.engine import Engine
     from rankwise_gloo_tcp.engine.request import Request
 
-__all__ = ["FEW_RANKS", "RECORD_NBYTES", "SMALL_NBYTES", "Opening", "Swap", "inline_nbytes"]
-
 #: Up to so many ranks everyone talks to everyone in one step; with more, records travel along a tree and alone.
 FEW_RANKS = 8
 #: How much data goes along to one rank at the most: of two ranks, and of more.

@@ -45,19 +45,6 @@ from rankwise_gloo_tcp.collectives.tables import along_nbytes
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = [
-    "EACH_ITS_OWN",
-    "RELAYED",
-    "Follow",
-    "Relay",
-    "Relayed",
-    "contributed",
-    "rows_of",
-    "told",
-    "travelling",
-    "whom_the_first_awaits",
-]
-
 #: Those of them in which a rank knows the sizes of its own parts only.
 EACH_ITS_OWN = ("gather", "scatter", "all_to_all")
 #: The collectives whose data may go along.

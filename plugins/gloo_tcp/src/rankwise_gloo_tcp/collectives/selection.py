@@ -8,8 +8,6 @@ from typing import Any
 
 # Ranks of one host choose by no table, and load none.
 
-__all__ = ["Selection", "load"]
-
 #: For example "all_reduce=streamed broadcast=derived".
 _VARIABLE = "RANKWISE_GLOO_ALGORITHMS"
 

@@ -39,8 +39,6 @@ from rankwise_gloo_tcp.collectives.tables import MIXED, longest_along, of_one_ra
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["SeveralHosts"]
-
 #: More than goes along with any call.
 _LARGE_NBYTES = 1 << 62
 

@@ -14,8 +14,6 @@ from rankwise.errors import DistError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["ARGUMENTS", "Strategy"]
-
 #: What carries out an operation is given this of a call: C, and the algorithms of `hierarchy`.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -11,18 +11,6 @@ from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_byte
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.collectives.copying import cut, pieces
 
-__all__ = [
-    "Carrier",
-    "Exchange",
-    "Lanes",
-    "Pending",
-    "all_reduce",
-    "longest_nbytes",
-    "segment_nbytes",
-    "trade",
-    "wait_for",
-]
-
 #: What goes to some ranks, or comes from there.
 Lanes: TypeAlias = Mapping[int, Array]
 

@@ -9,8 +9,6 @@ from rankwise.backends import Array, Context, Deadline, Work
 from rankwise_gloo_tcp.collectives.streams import Pending, segment_nbytes
 from rankwise_gloo_tcp.engine.engine import Engine
 
-__all__ = ["LEAST_NBYTES", "Spread", "Subset"]
-
 #: A message that is shorter stays on one connection. Parts are sent by Python, and calls without any in C: among hosts
 #: of two ranks, with 5 Gbit/s for each connection, calls with shorter messages take twice as long in parts.
 LEAST_NBYTES = 256 << 10

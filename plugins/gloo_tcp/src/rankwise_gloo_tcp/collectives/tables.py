@@ -14,8 +14,6 @@ from rankwise.backends import AlgorithmChoice as Choice
 from rankwise.backends import Explanation, Stage, derived_algorithm
 from rankwise.backends import fitting_algorithm as fitting
 
-__all__ = ["MIXED", "NETWORK", "Table", "along_nbytes", "explain", "longest_along", "of_one_rank"]
-
 #: How much data goes with the comparison of the calls at the most where hosts have several ranks: among a few hosts,
 #: each of which says how long its data is, and among more.
 _FEW_HOSTS, _ALONG_NBYTES, _ALONG_MANY_NBYTES = 8, 448 << 10, 2 << 10

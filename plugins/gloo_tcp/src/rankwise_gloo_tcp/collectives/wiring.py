@@ -21,8 +21,6 @@ from rankwise_native import Wire
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-__all__ = ["WireCallHooks", "make_wire"]
-
 #: An array, and which of its bytes.
 Piece: TypeAlias = "tuple[Array, tuple[int, int]]"
 #: A rank, whether it has yet to be sent to, whether something has yet to come from there, how many elements of that are

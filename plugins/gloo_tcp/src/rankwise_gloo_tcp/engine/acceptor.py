@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.protocol.guards import Guards
     from rankwise_gloo_tcp.transport.connecting import Incoming, Outgoing
 
-__all__ = ["RETRY_S", "Acceptor", "PeerRegistry"]
-
 RETRY_S = 0.005
 #: For how long nothing is accepted after the process has run out of descriptors: trying again would keep it busy.
 _PAUSE_S = 0.1

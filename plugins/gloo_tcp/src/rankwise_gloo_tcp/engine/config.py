@@ -11,8 +11,6 @@ from rankwise_gloo_tcp.protocol.card import Card
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import Encryption
 
-__all__ = ["EngineConfig"]
-
 
 class EngineConfig(NamedTuple):
     """What an engine is made for.

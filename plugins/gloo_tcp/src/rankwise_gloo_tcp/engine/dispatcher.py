@@ -28,8 +28,6 @@ from rankwise_network import processes
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
 
-__all__ = ["Dispatcher", "Processes"]
-
 #: A longer message is read from the sender's memory, where that is possible: the first is for collectives, the second
 #: for messages of the program, which may have to be kept there.
 _READ_IN_STEP_NBYTES, _READ_NBYTES = (64 << 10) - 1, 512 << 10

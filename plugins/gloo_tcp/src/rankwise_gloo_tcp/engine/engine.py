@@ -34,8 +34,6 @@ from rankwise_gloo_tcp.transport.rings import Sleep
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
 
-__all__ = ["Engine"]
-
 #: How long a rank that has failed stays to tell its peers.
 _LINGER_S = 5.0
 

@@ -8,8 +8,6 @@ from rankwise.errors import DistError
 from rankwise_gloo_tcp import state
 from rankwise_gloo_tcp.protocol.message import Message
 
-__all__ = ["FailureState"]
-
 
 class FailureState(state.FailureState):
     """The failure of one group on one rank. All but `tell` is called with the engine's lock held.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
     from rankwise_gloo_tcp.transport.connection import Connection
 
-__all__ = ["FastPath", "MessageHooks", "WireHooks"]
-
 #: A look at memory costs less than to ask for the time.
 _LOOKS = 20
 

@@ -19,8 +19,6 @@ from typing import Protocol
 from rankwise.backends import start_thread
 from rankwise.errors import DistBackendError
 
-__all__ = ["LONGEST_TICK_S", "TICK_S", "IdleEngine", "IdlePoller", "idle_poller"]
-
 #: How often the thread looks at an engine that is driven, and at one whose caller sleeps for long.
 TICK_S, LONGEST_TICK_S = 0.1, 0.5
 

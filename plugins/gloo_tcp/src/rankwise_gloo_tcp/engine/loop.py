@@ -9,8 +9,6 @@ from contextlib import suppress
 
 from rankwise_gloo_tcp.machine.poller import READ, make_poller
 
-__all__ = ["Handler", "Loop"]
-
 Handler = Callable[[int], None]
 
 

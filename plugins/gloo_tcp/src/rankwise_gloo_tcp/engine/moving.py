@@ -16,8 +16,6 @@ from rankwise_gloo_tcp.protocol.frames import read_notice
 from rankwise_gloo_tcp.protocol.matching import Arrival
 from rankwise_gloo_tcp.protocol.message import Message
 
-__all__ = ["Moving", "Quitters"]
-
 #: How long a thread that was interrupted may take to give the group up.
 _GIVING_UP_S = 0.25
 

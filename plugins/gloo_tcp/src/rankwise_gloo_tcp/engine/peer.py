@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
     from rankwise_gloo_tcp.transport.connecting import Outgoing
 
-__all__ = ["Peer", "advice", "broken", "death", "since"]
-
 
 class Peer(PeerState):
     """One rank as another sees it.

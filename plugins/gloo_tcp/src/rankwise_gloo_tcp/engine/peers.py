@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.protocol.guards import Guards
     from rankwise_gloo_tcp.transport.channel import Channel, FrameHandler
 
-__all__ = ["LISTEN_S", "Fetching", "Peers"]
-
 #: A receive from anyone connects to everyone, so that a death is noticed; not in a larger group.
 _MANY = 64
 _UNIX_BUFFER_NBYTES = 1 << 20

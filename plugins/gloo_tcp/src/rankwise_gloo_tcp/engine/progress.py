@@ -20,8 +20,6 @@ from rankwise_gloo_tcp.engine.loop import Loop
 from rankwise_gloo_tcp.engine.request import Request
 from rankwise_gloo_tcp.state import ProgressState
 
-__all__ = ["LONGEST_SPIN_S", "TICK_S", "Mover", "ProgressLock", "Spin", "SpinPolicy"]
-
 TICK_S = 0.25
 _REACH_AFTER_S = 0.05
 #: A thread that works for callers which compute meanwhile sleeps until longer messages come.

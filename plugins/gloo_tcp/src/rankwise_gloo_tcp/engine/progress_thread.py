@@ -14,8 +14,6 @@ from rankwise_gloo_tcp.engine.peers import Peers
 from rankwise_gloo_tcp.engine.progress import TICK_S, ProgressLock
 from rankwise_gloo_tcp.protocol.inbox import Inbox
 
-__all__ = ["BackgroundWork", "ProgressThread"]
-
 
 class BackgroundWork:
     """What is to be moved on one engine although no caller waits. All is called with the engine's lock held.

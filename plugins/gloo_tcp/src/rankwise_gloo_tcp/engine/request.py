@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from rankwise.backends import WorkFuture
 
-__all__ = ["Request", "RequestOwner"]
-
 
 class RequestOwner(Protocol):
     """What a request asks of its engine."""

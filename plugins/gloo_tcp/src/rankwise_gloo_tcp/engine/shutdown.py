@@ -23,8 +23,6 @@ from rankwise_gloo_tcp.protocol.frames import Header, Kind
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
 
-__all__ = ["Shutdown"]
-
 #: How long a rank that leaves waits until its peers' machines have what it has sent, and how often it checks.
 _CONFIRM_S, _GLANCE_S = 1.0, 0.001
 #: How many messages the warning describes.

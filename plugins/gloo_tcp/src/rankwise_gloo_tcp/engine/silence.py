@@ -17,8 +17,6 @@ from rankwise_network import interface, outage
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.channel import Channel
 
-__all__ = ["Silence"]
-
 #: The shortest time-out within which heartbeats can tell whether the peer lives.
 _JUDGED_S = 8.0
 

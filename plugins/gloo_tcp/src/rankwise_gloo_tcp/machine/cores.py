@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-__all__ = ["mine", "together"]
-
 _GROUPS, _MOUNTED = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from rankwise.backends import compiled_parts as native
 
-__all__ = ["available", "fence", "lock", "wait", "wake"]
-
 _CALL_NUMBERS = {"x86_64": 202}
 _WAIT, _WAKE = 0, 1
 _EVERYBODY = 2**31 - 1

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["address", "available", "read"]
-
 #: How much is copied between two looks at whether the receive is still wanted.
 _PIECE_NBYTES = 16 << 20
 

@@ -8,8 +8,6 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["READ", "WRITE", "make_poller"]
-
 READ, WRITE = 1, 4  # the values of EPOLLIN and EPOLLOUT
 
 

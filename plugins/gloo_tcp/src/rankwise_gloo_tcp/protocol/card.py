@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from rankwise.errors import RendezvousError
 
-__all__ = ["Card", "read_card", "write_card"]
-
 
 class Card(NamedTuple):
     """One rank's address.

@@ -8,8 +8,6 @@ import numpy as np
 
 from rankwise.backends import RAW, dtype_mark, dtype_text, is_known, known_dtype
 
-__all__ = ["Dtypes"]
-
 #: How many names a rank learns from its peers at the most.
 _MOST_NAMES = 1024
 

@@ -20,8 +20,6 @@ from __future__ import annotations
 from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.state import WindowState
 
-__all__ = ["MESSAGE_NBYTES", "WINDOW_NBYTES", "Ledger", "Window"]
-
 WINDOW_NBYTES = 4 << 20
 #: What a message counts for besides its bytes, as keeping it takes more than these.
 MESSAGE_NBYTES = 256

@@ -11,24 +11,6 @@ from rankwise.backends import pack_error as pack
 from rankwise.backends import unpack_error as unpack
 from rankwise.errors import DistError, GroupAbortedError, ProtocolError
 
-__all__ = [
-    "ANY_LENGTH",
-    "HEADER_NBYTES",
-    "MAX_NOTICE_NBYTES",
-    "READABLE",
-    "TAG_NBYTES",
-    "UNFINISHED",
-    "UNWANTED",
-    "Header",
-    "Kind",
-    "check",
-    "message_head",
-    "notice",
-    "parse",
-    "parted",
-    "read_notice",
-]
-
 _HEADER = struct.Struct("<BBHIQIIQ")
 HEADER_NBYTES = _HEADER.size
 #: What is behind it on a connection whose frames are guarded.

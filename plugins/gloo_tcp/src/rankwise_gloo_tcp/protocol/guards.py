@@ -11,8 +11,6 @@ from rankwise_gloo_tcp.protocol.frames import TAG_NBYTES
 from rankwise_gloo_tcp.state import GuardState
 from rankwise_network.secret import same
 
-__all__ = ["CHANGED", "SEAL_NBYTES", "Guard", "Guards"]
-
 SEAL_NBYTES = 16
 CHANGED = "a frame's header was changed on its way"
 

@@ -15,22 +15,6 @@ from typing import NamedTuple
 from rankwise.errors import ProtocolError
 from rankwise_network.secret import digest, verify
 
-__all__ = [
-    "ANSWER_NBYTES",
-    "CROSSED",
-    "HELLO_NBYTES",
-    "PROOF_NBYTES",
-    "WELCOME",
-    "BrokenOffError",
-    "Hello",
-    "answer",
-    "check_answer",
-    "proof",
-    "check_proof",
-    "read_hello",
-    "session_keys",
-]
-
 _HELLO = struct.Struct("<4sIII16s")
 _MAGIC = b"RKW2"
 _NONCE_NBYTES = 16

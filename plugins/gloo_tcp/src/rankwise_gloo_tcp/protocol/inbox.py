@@ -12,8 +12,6 @@ from rankwise_gloo_tcp.protocol.frames import UNWANTED, Header, Kind
 from rankwise_gloo_tcp.protocol.matching import Arrival, Matching
 from rankwise_gloo_tcp.protocol.message import Destination, FrameSender, Message, nothing
 
-__all__ = ["Inbox"]
-
 
 class Inbox:
     """All that comes to one rank of one group.

@@ -12,8 +12,6 @@ from typing import Any
 
 from rankwise.backends import blake2b, compiled_parts
 
-__all__ = ["hash_address"]
-
 
 @cache
 def hash_address() -> int:

@@ -8,8 +8,6 @@ from typing import Generic, Protocol, TypeVar
 
 from rankwise_gloo_tcp.protocol.frames import Header
 
-__all__ = ["Arrival", "Matching", "Receive"]
-
 
 class Receive(Protocol):
     """What a receive is to the matching."""

@@ -8,8 +8,6 @@ from typing import NamedTuple, Protocol
 from rankwise_gloo_tcp.protocol.frames import Header
 from rankwise_gloo_tcp.protocol.matching import Arrival
 
-__all__ = ["Destination", "FrameSender", "Message", "nothing"]
-
 
 class Message(Protocol):
     """A send or a receive.

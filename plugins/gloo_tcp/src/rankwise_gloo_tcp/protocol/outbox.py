@@ -11,8 +11,6 @@ from rankwise_gloo_tcp.protocol.flow import Window
 from rankwise_gloo_tcp.protocol.frames import READABLE, UNWANTED, Header, Kind
 from rankwise_gloo_tcp.protocol.message import FrameSender, Message
 
-__all__ = ["Outbox"]
-
 _IDENTS = 1 << 32
 
 

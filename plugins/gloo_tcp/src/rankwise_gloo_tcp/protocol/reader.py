@@ -16,8 +16,6 @@ from rankwise_network.secret import same
 if TYPE_CHECKING:
     from rankwise.backends import blake2b
 
-__all__ = ["Reader"]
-
 _INBOX_NBYTES = 64 << 10
 #: From here on the rest of a payload is received in place, not through the inbox.
 _DIRECT_NBYTES = 8 << 10

@@ -12,8 +12,6 @@ from rankwise_gloo_tcp.protocol.message import Message
 if TYPE_CHECKING:
     from rankwise.backends import blake2b
 
-__all__ = ["BAD", "GOOD", "PIECE_NBYTES", "Writer"]
-
 #: The byte behind each payload: it is all there, or was filled up because the group was given up meanwhile.
 GOOD, BAD = b"\x01", b"\x00"
 #: How much of a payload is sealed, and given to the system, in one go. While it takes that in it does not hear what the

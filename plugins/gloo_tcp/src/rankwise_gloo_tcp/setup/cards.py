@@ -11,8 +11,6 @@ from rankwise.backends import Context, Deadline, Store
 from rankwise.backends import exchange as trade
 from rankwise_gloo_tcp.protocol.card import Card, read_card, write_card
 
-__all__ = ["exchange", "machine", "places"]
-
 
 def machine() -> tuple[str, str]:
     """Return what stands for this machine and network namespace, and for this process namespace."""

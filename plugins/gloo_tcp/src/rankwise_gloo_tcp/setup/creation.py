@@ -27,8 +27,6 @@ from rankwise_network import doors, secret
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import Encryption
 
-__all__ = ["create"]
-
 #: How long a wait polls before it sleeps, where there is a processor for each rank.
 _SPIN_S = 400e-6
 #: In place of a socket's name on the card of a rank that hands the board to nobody.

@@ -18,8 +18,6 @@ from rankwise.errors import DistTimeoutError, ProtocolError
 from rankwise_gloo_tcp.protocol import handshake
 from rankwise_network import doors
 
-__all__ = ["above", "below", "fetch", "hand_out"]
-
 #: To how many ranks one hands it: on most machines rank 0 to all.
 _FANOUT = 16
 

@@ -18,8 +18,6 @@ from rankwise_gloo_tcp.transport.pipe import Pipe
 from rankwise_gloo_tcp.transport.rings import MAX_RANKS, Bell
 from rankwise_network import processes
 
-__all__ = ["join"]
-
 
 def join(
     comm: GlooCommunicator, cards: list[Card], key: bytes, listener: socket.socket | None, deadline: Deadline

@@ -19,8 +19,6 @@ from rankwise_gloo_tcp.protocol.card import Card
 if TYPE_CHECKING:  # most programs never load OpenSSL
     from rankwise_gloo_tcp.transport.encrypted import AnyContext, Encryption
 
-__all__ = ["BY_FILES", "ENCRYPTED", "Privacy", "encryption", "prepare", "torch_files"]
-
 #: The value of the setting, and what a card says where files of the user's take the place of a certificate.
 ENCRYPTED, BY_FILES = "encrypted", "files"
 _TRANSPORT, _PREFIX = "GLOO_DEVICE_TRANSPORT", "GLOO_DEVICE_TRANSPORT_TCP_TLS_"

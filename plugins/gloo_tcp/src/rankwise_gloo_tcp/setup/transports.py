@@ -16,11 +16,6 @@ from rankwise_gloo_tcp.setup import cards
 from rankwise_gloo_tcp.setup.privacy import ENCRYPTED
 from rankwise_network import doors, interface
 
-__all__ = [
-    *("CONNECTIONS", "INTEGRITY", "TRANSPORTS", "VARIABLE"),
-    *("chosen", "connections", "integrity", "listen"),
-]
-
 VARIABLE, INTEGRITY = "RANKWISE_GLOO_TRANSPORT", "RANKWISE_GLOO_INTEGRITY"
 CONNECTIONS, _MOST_CONNECTIONS = "RANKWISE_GLOO_CONNECTIONS", 16
 

@@ -11,8 +11,6 @@ from rankwise_gloo_tcp.protocol.message import Destination, Message
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.rings import Rings
 
-__all__ = ["Channel", "FrameHandler"]
-
 
 class Channel(Protocol):
     """One end of a way to a peer. All methods but `has_news` and `has_room` are called with the engine's lock held.

@@ -21,8 +21,6 @@ from rankwise_network import doors, interface
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.transport.encrypted import EncryptedSocket, Encryption
 
-__all__ = ["Incoming", "Outgoing"]
-
 
 class HandshakeOwner(Protocol):
     """What outgoing and incoming connections ask of the acceptor."""

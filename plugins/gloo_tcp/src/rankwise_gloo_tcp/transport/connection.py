@@ -22,8 +22,6 @@ from rankwise_gloo_tcp.transport import silence
 from rankwise_gloo_tcp.transport.channel import FrameHandler
 from rankwise_network import interface
 
-__all__ = ["SMALL_NBYTES", "Connection", "Descriptors"]
-
 #: While more than the first is still to come, it is taken in pieces of up to the second, as each wake-up costs. Linux
 #: alone promises room for them.
 _LOTS_NBYTES, _PIECE_NBYTES = 64 << 10, 512 << 10

@@ -15,8 +15,6 @@ from rankwise.errors import ProtocolError
 from rankwise_gloo_tcp.protocol.handshake import BrokenOffError
 from rankwise_gloo_tcp.transport import openssl
 
-__all__ = ["AnyContext", "CompiledSocket", "EncryptedSocket", "Encryption", "StandardSocket"]
-
 _GONE = "the connection was closed during the handshake"
 #: How much the standard library's encrypts, and takes from the socket, at a time.
 _PIECE_NBYTES = 256 << 10

@@ -19,8 +19,6 @@ from rankwise.backends import compiled_parts
 if TYPE_CHECKING:
     from rankwise_native import Tls
 
-__all__ = ["Context", "as_file", "is_usable"]
-
 #: What compiled code calls.
 _CALLED = (
     *("SSL_read", "SSL_write", "SSL_get_error", "SSL_pending", "SSL_do_handshake"),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rankwise_gloo_tcp.protocol.message import Destination, Message
     from rankwise_gloo_tcp.transport.channel import FrameHandler
 
-__all__ = ["Pipe"]
-
 #: A header is just the four words that a ring has.
 _WORDS = struct.Struct("<QQQQ")
 

@@ -21,20 +21,6 @@ from rankwise_gloo_tcp.protocol.frames import READABLE, Kind
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # a type checker has it, whether or not it is installed
 
-__all__ = [
-    "MAX_RANKS",
-    "PIECE",
-    "SHARED",
-    "Bell",
-    "Place",
-    "PythonRings",
-    "Rings",
-    "Sleep",
-    "make_rings",
-    "message",
-    "ring_nbytes",
-]
-
 #: With more ranks on one machine, connections are made when they are needed.
 MAX_RANKS = 64
 #: What a rank has for all that others write to it, and the most and the least for each of them.

@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from typing import Protocol
 
-__all__ = ["UNANSWERED", "ask", "silent_s"]
-
 #: After how much silence the system asks the other machine whether it is there, and how often it asks again. Its own
 #: limit is as large as can be, as it is not for the system to end a connection that may come back.
 _OPTIONS = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 127}

@@ -10,8 +10,6 @@ from mpi4py import MPI
 from rankwise.backends import Deadline
 from rankwise_mpi.collectives.shared_page import MARK_NBYTES, Keep, open_page
 
-__all__ = ["Cells", "open_cells"]
-
 #: A cell is a cache line of 8 words; in front of the cells is a line for all.
 _WORDS, _WORD_NBYTES = 8, 8
 _CAME, _STATE, _FIRST, _LAST, _CALLS, _BALANCES = 0, 1, 2, 3, (4, 5), (6, 7)

@@ -15,8 +15,6 @@ from rankwise_mpi.library.counts import message, pieces
 from rankwise_mpi.library.layout import Layout, address_of, one_after_the_other
 from rankwise_mpi.library.reductions import KERNELS, Kernel
 
-__all__ = ["Collectives", "Planned"]
-
 _IN_PLACE, _BYTE = MPI.IN_PLACE, MPI.BYTE
 
 

@@ -32,8 +32,6 @@ from rankwise_mpi.collectives.cells import Cells, open_cells
 from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.collectives.shared_page import Keep
 
-__all__ = ["EntryBarrier", "open_entry_barrier"]
-
 #: How many looks there are to one that keeps MPI going, once a rank has not found the others at once.
 _LOOKS_PER_PROBE = 4
 #: What memory one rank writes the others must see in that order, which these processors promise.

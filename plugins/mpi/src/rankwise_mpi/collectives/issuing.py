@@ -28,8 +28,6 @@ from rankwise_mpi.group.works import RequestWork
 from rankwise_mpi.library.requests import Requests
 from rankwise_mpi.messages.messages import MpiMessages
 
-__all__ = ["Issuing"]
-
 #: For how long an interrupted rank waits for others that it cannot tell in time.
 _PATIENCE_S = 0.2
 

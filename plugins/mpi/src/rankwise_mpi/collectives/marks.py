@@ -13,8 +13,6 @@ import numpy as np
 
 from rankwise.backends import Array, Fingerprint, ReduceOp, dtype_text
 
-__all__ = ["BARRIER", "WORD_MASK", "CallMark", "pairwise", "parted", "uniform"]
-
 #: Words have 64 bits.
 WORD_MASK = (1 << 64) - 1
 

@@ -14,8 +14,6 @@ from rankwise_mpi.collectives.marks import WORD_MASK, CallMark
 from rankwise_mpi.group.endpoint import Endpoint, nobody
 from rankwise_mpi.library.reductions import KERNELS
 
-__all__ = ["AtEntryBarrier", "BetweenHosts", "EntryProtocol", "Outcome"]
-
 #: Odd, so that no two meetings of a group have the same word.
 _STEP = 0x9E3779B97F4A7C15
 

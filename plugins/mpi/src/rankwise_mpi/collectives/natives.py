@@ -9,8 +9,6 @@ from mpi4py import MPI
 
 from rankwise_mpi.group.endpoint import Endpoint
 
-__all__ = ["Native", "natives_of"]
-
 _CALLS = {
     "broadcast": "Bcast",
     "all_reduce": "Allreduce",

@@ -16,8 +16,6 @@ from rankwise.backends import Deadline
 from rankwise.errors import DistTimeoutError
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["MARK_NBYTES", "Keep", "open_page"]
-
 #: As `Process.keep`.
 Keep = Callable[[MPI.Request, Any], object]
 #: What the memory begins with, by which it is known to be the right one.

@@ -22,8 +22,6 @@ from rankwise_mpi.collectives.marks import CallMark, uniform
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.library.reductions import KERNELS
 
-__all__ = ["Shortest", "shortest_collective"]
-
 #: What takes the place of a method, and what makes the shortcut of a group's public call to it.
 Shortest = tuple[Callable[..., Work], Callable[[Caller], Callable[[Any, Any, Timeout | None], bool]]]
 

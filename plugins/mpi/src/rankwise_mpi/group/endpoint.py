@@ -29,8 +29,6 @@ from rankwise_mpi.library.requests import Testable
 from rankwise_mpi.process.process import Process, life_of, ranks_in_mpi
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["Endpoint", "Operation", "nobody"]
-
 #: How long the progress thread is waited for before a group's communicators are given back.
 _LAST_RUN_S = 1.0
 #: For how long a rank that finds another gone waits to hear why.

@@ -16,8 +16,6 @@ from mpi4py import MPI
 from rankwise_mpi.library.requests import Testable
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["Notices"]
-
 _LONGEST = 1000
 _GRACE_S = 0.25
 

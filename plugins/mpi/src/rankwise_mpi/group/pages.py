@@ -12,8 +12,6 @@ from mpi4py import MPI
 
 from rankwise.backends import COLLECTIVE_TAG, MAX_TAG
 
-__all__ = ["NOTICE_TAG", "Pages"]
-
 #: The tag of the notices by which ranks tell each other that they have given the group up.
 NOTICE_TAG = COLLECTIVE_TAG + 1
 

@@ -13,8 +13,6 @@ from typing import Protocol
 
 from mpi4py import MPI
 
-__all__ = ["Receive", "Receives"]
-
 CommOf = Callable[[int], tuple[MPI.Intracomm, int]]
 
 

@@ -13,8 +13,6 @@ from time import monotonic
 from rankwise.backends import Context, PrefixStore, Store
 from rankwise_mpi.process.store import MpiStore
 
-__all__ = ["NOTE_AFTER_S", "Whereabouts"]
-
 #: How long a rank waits before it notes where: hardly any call of a program that runs well does.
 NOTE_AFTER_S = 0.01
 

@@ -16,8 +16,6 @@ from rankwise_mpi.library.counts import message, size_of
 from rankwise_mpi.library.layout import new_bytes
 from rankwise_mpi.library.requests import Testable
 
-__all__ = ["Pending", "ReceiveWork", "RequestWork"]
-
 
 class Pending(FutureWork):
     """A work that makes progress whenever somebody looks at it: its owner, the progress thread, or who waits.

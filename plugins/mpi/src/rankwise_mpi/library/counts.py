@@ -11,8 +11,6 @@ from mpi4py import MPI
 
 from rankwise.backends import Array
 
-__all__ = ["Message", "largest_count", "message", "pieces", "size_of"]
-
 #: What mpi4py takes for a buffer: memory, count, type.
 Message = tuple[Array, int, MPI.Datatype]
 

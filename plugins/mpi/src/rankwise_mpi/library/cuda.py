@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_cuda_aware", "synchronize"]
-
 
 def is_cuda_aware() -> bool:
     """Tell whether the MPI library in use says that it takes CUDA memory; false as long as none is in use."""

@@ -8,8 +8,6 @@ from mpi4py import MPI
 
 from rankwise.errors import DistBackendError, DistError, GroupAbortedError, PeerDiedError, UnsupportedOperationError
 
-__all__ = ["ERRORS", "error_class_name", "may_be_a_death", "translate"]
-
 _MISUSE = "report this: the backend should not have asked for that"
 _LIMIT = "the library cannot take so much at once"
 _FOREIGN = "this belongs to a part of MPI that the backend does not use; did another thread of the program?"

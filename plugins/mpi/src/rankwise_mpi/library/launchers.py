@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from rankwise.errors import DistBackendError
 
-__all__ = ["check_before_init", "check_world", "started_by"]
-
 
 class _Launcher(NamedTuple):
     name: str

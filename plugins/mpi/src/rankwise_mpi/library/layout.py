@@ -23,8 +23,6 @@ from mpi4py import MPI
 from rankwise.backends import Array
 from rankwise.errors import UnsupportedOperationError
 
-__all__ = ["AtAddress", "Layout", "address_of", "new_bytes", "one_after_the_other"]
-
 
 def address_of(array: Array) -> int:
     """Return where an array lies."""

@@ -18,8 +18,6 @@ from rankwise.backends import REDUCE_OP_TABLE as OPS
 from rankwise.backends import ReduceOp, accumulation_dtype
 from rankwise_mpi.library.selftest import reduces_as
 
-__all__ = ["KERNELS", "Kernel", "Kernels"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kernel:

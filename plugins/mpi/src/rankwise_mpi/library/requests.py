@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["Requests", "Testable"]
-
 
 class Testable(Protocol):
     """A request of mpi4py, or several."""

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-__all__ = ["reduces_as"]
-
 #: Below, at and above the lengths of vectors; the last has a vector loop, its unrolled form and an odd rest.
 _LENGTHS = (1, 3, 8, 15, 17, 33, 64, 129, 517)
 #: Spans of these lengths, each with an element behind it that the library has no business with.

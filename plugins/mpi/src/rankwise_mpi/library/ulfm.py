@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["acknowledge", "failed_ranks", "job_survives_deaths", "revoke"]
-
 _ENABLED = "OMPI_MCA_mpi_ft_enable"
 
 

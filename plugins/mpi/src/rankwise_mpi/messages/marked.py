@@ -16,8 +16,6 @@ from rankwise.backends import MAX_TAG, RAW, Array, Status, Work, dtype_mark, dty
 from rankwise_mpi.library.layout import new_bytes
 from rankwise_mpi.messages.messages import MpiMessages
 
-__all__ = ["MarkedMessages"]
-
 _HEAD = struct.Struct("=QQ200s")
 
 

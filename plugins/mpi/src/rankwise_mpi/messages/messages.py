@@ -16,8 +16,6 @@ from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.group.works import ReceiveWork, RequestWork, refused
 from rankwise_mpi.library.counts import message, size_of
 
-__all__ = ["SHORT_MESSAGE", "MpiMessages"]
-
 _ANY_SOURCE = MPI.ANY_SOURCE
 
 #: A message of up to so many bytes is received by a blocking call once it has been met: it has come as a whole.

@@ -13,8 +13,6 @@ from rankwise.errors import DistError
 from rankwise_mpi.group.endpoint import Endpoint
 from rankwise_mpi.messages.messages import SHORT_MESSAGE, MpiMessages
 
-__all__ = ["shorten_recv", "shorten_send", "shortest_recv", "shortest_send"]
-
 
 def shortest_send(endpoint: Endpoint, usual: Callable[..., None]) -> Callable[..., None]:
     """Return a function that does what `usual` does."""

@@ -23,8 +23,6 @@ from rankwise.errors import DistError, DistTimeoutError, GroupAbortedError
 from rankwise_mpi.library import ulfm
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["Assembly"]
-
 _TAG = 11
 _HERE, _GO, _LATE, _BROKEN = range(4)
 #: What a member's own time-out or interrupt is marked with, by which it withdraws what it has told before.

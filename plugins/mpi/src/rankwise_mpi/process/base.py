@@ -19,8 +19,6 @@ from rankwise.backends import Deadline
 from rankwise.errors import DistBackendError, DistTimeoutError
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["Base", "Steps", "base_steps", "duplicate_steps"]
-
 _T = TypeVar("_T")
 _MARK_NBYTES, _JOB_NBYTES, _HOST_NBYTES = 32, 8, 256
 

@@ -11,8 +11,6 @@ from rankwise.errors import DistBackendError
 from rankwise_mpi.library.launchers import check_before_init, started_by
 from rankwise_mpi.process.watchdog import ended_after
 
-__all__ = ["begin"]
-
 _LEVELS = ("single", "funneled", "serialized", "multiple")
 
 

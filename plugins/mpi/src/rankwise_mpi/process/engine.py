@@ -16,8 +16,6 @@ from types import TracebackType
 from rankwise.backends import start_thread
 from rankwise.errors import DistBackendError
 
-__all__ = ["Engine"]
-
 #: A task makes what progress there is, and tells whether there was any.
 Task = Callable[[], bool]
 

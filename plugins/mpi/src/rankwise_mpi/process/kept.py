@@ -7,8 +7,6 @@ from typing import Any
 
 from rankwise_mpi.library.requests import Testable
 
-__all__ = ["Kept"]
-
 
 class Kept:
     """Requests that were given up, with their buffers, until they have ended; for good where nobody can tell."""

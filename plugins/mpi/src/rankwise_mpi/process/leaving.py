@@ -17,8 +17,6 @@ from typing import Protocol
 
 from rankwise_mpi.process.engine import Engine
 
-__all__ = ["leave_at_exit"]
-
 #: After a group has failed, finalising may wait for ranks that will never come.
 _FINALISE_S = 60.0
 

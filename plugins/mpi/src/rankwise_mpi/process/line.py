@@ -14,8 +14,6 @@ from rankwise_mpi.process.base import Steps, duplicate_steps
 from rankwise_mpi.process.process import Process
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["Line"]
-
 #: MPI_Finalize, which follows, would wait no less.
 _FOREVER_S = 1e9
 

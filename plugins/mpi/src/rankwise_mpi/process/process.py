@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rankwise_mpi.process.assembly import Assembly
     from rankwise_mpi.process.base import Base, Steps
 
-__all__ = ["LiveGroup", "Process", "life_of", "process", "ranks_in_mpi"]
-
 #: How long the other ranks may take to initialise MPI where no time-out is known.
 _INIT_S = 1800.0
 

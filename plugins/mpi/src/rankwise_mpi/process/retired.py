@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Retired"]
-
 
 class Retired:
     """The communicators that wait for their end."""

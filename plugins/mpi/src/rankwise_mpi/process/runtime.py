@@ -7,8 +7,6 @@ from functools import cache
 from rankwise.backends import Runtime, Store
 from rankwise_mpi.process.process import Process, process
 
-__all__ = ["runtime"]
-
 
 def runtime(timeout_s: float) -> Runtime:
     """Initialise MPI if nobody has, and return rank, size and the store of the job.

@@ -26,8 +26,6 @@ from rankwise_mpi.process.line import Line
 from rankwise_mpi.process.process import Process
 from rankwise_mpi.process.waiting import wait_until
 
-__all__ = ["MpiStore"]
-
 _REQUEST_TAG = 1
 #: MPI guarantees no more tags than 32,767.
 _ANSWER_TAGS = 32_000

@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable
 from time import monotonic, sleep
 
-__all__ = ["FIRST_LOOKS", "LOOKS", "SHARED_FIRST_LOOKS", "SHARED_LOOKS", "wait_until"]
-
 #: How often to look before anything is made ready for a longer wait, and then before giving way, about half a
 #: millisecond in all: a rank that yields a core on a busy machine may not have it back for long.
 FIRST_LOOKS, LOOKS = 1000, 1000

@@ -15,8 +15,6 @@ import warnings
 from collections.abc import Iterator
 from typing import NoReturn
 
-__all__ = ["ended_after"]
-
 
 @contextlib.contextmanager
 def ended_after(timeout_s: float, reason: str) -> Iterator[None]:

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from rankwise.backends import Store, pack_error, unpack_error
 from rankwise.errors import DistError
 
-__all__ = ["Notices"]
-
 _KEY, _WAITING = "aborted", "waiting"
 
 #: The store may be gone, and an abort must not wait for it.

@@ -21,8 +21,6 @@ from rankwise_nccl.queues.queue import CommQueue
 from rankwise_nccl.queues.together import together
 from rankwise_nccl.queues.works import NcclWork
 
-__all__ = ["Watchdog"]
-
 #: How often the device is looked at: soon after it was given something, later less often.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.5e-3, 20e-3
 

@@ -10,8 +10,6 @@ from rankwise.errors import DistBackendError
 from rankwise_nccl.library.binding import Nccl, load
 from rankwise_nccl.library.capture import relax
 
-__all__ = ["Api", "grouped"]
-
 
 class Api(NamedTuple):
     """All that is used: the packages `cupy` and `cupy.cuda`, and `Nccl`, which has the names of `cupy.cuda.nccl`."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from rankwise.backends import Availability
 
-__all__ = ["OLDEST_CUPY", "Facts", "availability", "judge", "look"]
-
 #: From this major version on CuPy hands out NCCL's unique ids as bytes, and takes bfloat16.
 OLDEST_CUPY = 14
 

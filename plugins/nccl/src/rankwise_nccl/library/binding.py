@@ -12,8 +12,6 @@ import ctypes
 from functools import cache
 from typing import Any
 
-__all__ = ["BUSY", "NAMES", "Nccl", "NcclCommunicator", "NcclError", "load"]
-
 _SONAME = "libnccl.so.2"
 
 #: ncclInProgress: NCCL goes on by itself, and the communicator must not be used meanwhile but to ask how it is, or to

@@ -6,8 +6,6 @@ import ctypes
 from functools import cache
 from typing import Any
 
-__all__ = ["relax"]
-
 #: CU_STREAM_CAPTURE_MODE_RELAXED.
 _RELAXED = 2
 

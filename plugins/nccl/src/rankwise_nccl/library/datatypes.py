@@ -14,8 +14,6 @@ import numpy as np
 from rankwise.backends import ReduceOp, dtype_name
 from rankwise.errors import UnsupportedOperationError
 
-__all__ = ["BYTE", "FLOAT8", "REDUCTIONS", "TYPES", "Reduction", "reduction"]
-
 #: The numbers of ncclDataType_t. CuPy has names for most, NCCL 2.24 has the last two.
 TYPES: Mapping[str, int] = MappingProxyType(
     {

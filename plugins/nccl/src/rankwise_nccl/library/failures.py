@@ -7,8 +7,6 @@ from types import TracebackType
 
 from rankwise.errors import DistBackendError, DistError, UnsupportedOperationError
 
-__all__ = ["HINTS", "translate"]
-
 #: What to do about each result of NCCL, by the word that CuPy's message has for it.
 HINTS = {
     "UNHANDLED_CUDA_ERROR": "a CUDA call failed; run with NCCL_DEBUG=INFO to see which",

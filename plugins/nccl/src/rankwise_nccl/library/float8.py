@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rankwise.backends import Condition
 
-__all__ = ["FLOAT8_CONDITION", "has_float8"]
-
 #: The version of NCCL, and the compute capability as CuPy writes it.
 _NCCL, _GPU = 22400, 90
 

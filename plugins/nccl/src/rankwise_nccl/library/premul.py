@@ -12,8 +12,6 @@ import numpy as np
 from rankwise.errors import DistBackendError
 from rankwise_nccl.library.binding import load as _library
 
-__all__ = ["is_there", "premultiplied"]
-
 #: ncclScalarHostImmediate: the factor is read within the call, from the host.
 _HOST_IMMEDIATE = 1
 

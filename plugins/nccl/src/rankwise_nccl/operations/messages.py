@@ -12,8 +12,6 @@ from rankwise_nccl.library.datatypes import BYTE
 from rankwise_nccl.queues.queue import CommQueue
 from rankwise_nccl.queues.works import NcclWork
 
-__all__ = ["SelfMessages", "receiving", "sending"]
-
 #: On the queue of a direction the sender comes first, and the receiver second.
 _SENDER, _RECEIVER = 0, 1
 

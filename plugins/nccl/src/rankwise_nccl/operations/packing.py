@@ -9,8 +9,6 @@ from rankwise.backends import Array
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.queues.device_stream import DeviceStream
 
-__all__ = ["Packed", "alike"]
-
 
 def alike(sizes: Sequence[int]) -> bool:
     """Tell whether all parts have one size; all ranks come to the same answer."""

@@ -14,8 +14,6 @@ from rankwise_nccl.library.datatypes import FLOAT8, reduction
 from rankwise_nccl.library.float8 import has_float8
 from rankwise_nccl.library.premul import premultiplied
 
-__all__ = ["Reducer"]
-
 
 class Reducer:
     """One reduce op on one dtype.

@@ -7,8 +7,6 @@ from typing import Any
 
 from rankwise_nccl.library.api import Api
 
-__all__ = ["DEFAULT_STREAMS", "DeviceStream", "settle_on"]
-
 #: Addresses that stand for a default stream; CUDA does not capture the legacy one.
 DEFAULT_STREAMS = frozenset({0, 1})
 

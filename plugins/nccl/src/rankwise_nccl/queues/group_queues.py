@@ -19,8 +19,6 @@ from rankwise_nccl.queues.queue import CommQueue
 from rankwise_nccl.queues.startup import Start
 from rankwise_nccl.queues.together import together
 
-__all__ = ["CommQueues"]
-
 #: Giving NCCL back takes a moment; one that has not done so by then is left to a thread that ends with the process.
 _DESTROY_S = 30.0
 

@@ -26,8 +26,6 @@ from rankwise_nccl.queues.settling import settled
 if TYPE_CHECKING:
     from rankwise_nccl.queues.works import NcclWork
 
-__all__ = ["CommQueue", "issue"]
-
 #: How long an abort waits for a call into NCCL to return. One that blocks there, as they all do where the environment
 #: makes communicators block, is freed by the abort itself.
 _HANDOVER_S = 0.02

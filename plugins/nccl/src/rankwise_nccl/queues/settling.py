@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["settled"]
-
 #: At first often, as NCCL takes most operations within some microseconds.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 5e-6, 2e-3
 

@@ -16,8 +16,6 @@ from rankwise.errors import DistBackendError, DistError, DistStoreError, DistTim
 from rankwise_nccl.library.api import Api
 from rankwise_nccl.queues.settling import settled
 
-__all__ = ["Note", "Start"]
-
 #: How soon a thread that waits for the members notices that the group has been given up.
 _SLICE_S = 0.25
 

@@ -8,8 +8,6 @@ from contextlib import suppress
 
 from rankwise.backends import Deadline, start_thread
 
-__all__ = ["together"]
-
 
 def together(calls: Iterable[tuple[str, Callable[[], object]]], timeout_s: float | None = None) -> list[str]:
     """Make calls on a thread each, and return the names of those that took too long.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rankwise.backends import Array, Work
     from rankwise_nccl.queues.queue import CommQueue
 
-__all__ = ["BarrierWork", "NcclWork"]
-
 #: How often a blocked host looks at the device: at first often, as most operations are short.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 

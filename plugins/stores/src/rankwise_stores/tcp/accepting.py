@@ -32,8 +32,6 @@ from rankwise_network.doors import PLACES
 from rankwise_network.interface import at_free_port, listening
 from rankwise_stores.tcp.zeromq import MONITOR_EVENT, keep_alive, url
 
-__all__ = ["Accepting", "Listener", "listen"]
-
 #: A pause, as another thread of this process that needs descriptors too would also do nothing but try.
 _PAUSE_S = 0.01
 #: How many descriptors are kept: one for who is sent away, one that ZeroMQ may hold for a moment.

@@ -16,8 +16,6 @@ from rankwise_stores.tcp import wire
 from rankwise_stores.tcp.guard import Keys
 from rankwise_stores.tcp.zeromq import MONITOR_EVENT, PRIVATE_URL, keep_alive
 
-__all__ = ["Attempt", "Connection", "connect"]
-
 #: Waiting for the socket alone is quicker than for it and its monitor; that one is looked at from then on.
 _QUICK_MS = 20
 

@@ -8,8 +8,6 @@ from rankwise.errors import DistNetworkError
 from rankwise_network import secret as job_secret
 from rankwise_network.interface import is_loopback, numeric, outward_address, resolve_in_time
 
-__all__ = ["Keys", "addresses_of"]
-
 #: Names that mean this machine alone, whatever network it is on.
 _THIS_MACHINE = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _WILDCARDS = ("0.0.0.0", "::", "*", "")

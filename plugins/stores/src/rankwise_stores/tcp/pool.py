@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rankwise_stores.tcp.accepting import Listener
     from rankwise_stores.tcp.server import StoreServer
 
-__all__ = ["Pool"]
-
 #: What ZeroMQ opens at most: for a context with a server or a first connection, and for each further connection. If it
 #: cannot, it ends the whole process, or gives no reason.
 _CONTEXT_DESCRIPTORS, _CONNECTION_DESCRIPTORS = 16, 8

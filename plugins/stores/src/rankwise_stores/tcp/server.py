@@ -22,8 +22,6 @@ from rankwise_stores.tcp.waiting import MAX_OF_ONE_NBYTES, Assembly, Lent, Unrea
 from rankwise_stores.tcp.wills import Will, Wills, set_with_will
 from rankwise_stores.tcp.zeromq import PRIVATE_URL
 
-__all__ = ["BoundedTable", "StoreServer"]
-
 _ZAP_URL = "inproc://zeromq.zap.01"
 
 #: Requests that are taken before a look at the clock.

@@ -36,8 +36,6 @@ from rankwise_stores.tcp.wills import set_with_will
 if TYPE_CHECKING:
     from rankwise_stores.tcp.pool import Pool
 
-__all__ = ["TCPStore"]
-
 _R = TypeVar("_R")
 _P = ParamSpec("_P")
 

@@ -13,8 +13,6 @@ from rankwise.errors import ProtocolError
 from rankwise_stores.queues import LEASE_S
 from rankwise_stores.tcp import wire
 
-__all__ = ["MAX_OF_ONE_NBYTES", "Assembly", "Lent", "Unread", "Waiter", "Waiting", "is_large", "nbytes_of"]
-
 #: A client has one request at a time on each connection.
 _MAX_OF_ONE = 8
 _MAX_COUNT = 64 << 10

@@ -6,12 +6,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from rankwise.errors import DistStoreError
-from rankwise.stores import Table, operations
-
-__all__ = ["Will", "Wills", "set_with_will"]
+from rankwise.stores import Primitives, Table, operations
 
 
-def set_with_will(store: operations.Primitives, key: str, value: bytes, will: bytes) -> None:
+def set_with_will(store: Primitives, key: str, value: bytes, will: bytes) -> None:
     """Store a value, whatever was there; the server notes the will of its client."""
     operations.set_(store, key, value)
 

@@ -13,39 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rankwise.errors import ProtocolError
-from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, Missing, operations
+from rankwise.stores import MAX_KEY_NBYTES, MAX_KEYS, MAX_VALUE_NBYTES, Missing, Primitives, operations
 from rankwise_stores import queues
 from rankwise_stores.tcp.wills import set_with_will
-
-__all__ = [
-    "FRAME_NBYTES",
-    "LATE",
-    "MAGIC",
-    "MAX_FRAME_NBYTES",
-    "MAX_MESSAGE_NBYTES",
-    "MISSING",
-    "OK",
-    "PROBE",
-    "PROTOCOL_ERROR",
-    "STORE_ERROR",
-    "VERSION",
-    "Packed",
-    "Piece",
-    "Reply",
-    "StoreRequest",
-    "decode_reply",
-    "decode_request",
-    "encode_reply",
-    "encode_request",
-    "from_frames",
-    "hello",
-    "is_result",
-    "packed",
-    "to_frames",
-    "to_pieces",
-    "to_receipt",
-    "wait_for_workers",
-]
 
 MAGIC = "rankwise store"
 VERSION = 7
@@ -105,7 +75,7 @@ def hello(table: Any, version: int) -> list[Any]:
     return [MAGIC, VERSION, table.identity]
 
 
-def wait_for_workers(store: operations.Primitives, key: str, count: int) -> int | Missing:
+def wait_for_workers(store: Primitives, key: str, count: int) -> int | Missing:
     """Return a counter once it is at `count` or above."""
     value = int(store.peek(key) or b"0")
     return value if value >= count else Missing(key)

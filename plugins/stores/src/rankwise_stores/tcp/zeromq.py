@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-__all__ = ["MONITOR_EVENT", "PRIVATE_URL", "keep_alive", "url"]
-
 #: How ZeroMQ tells of what happens to a socket: what, and a number that says more.
 MONITOR_EVENT = struct.Struct("<HI")
 

@@ -13,26 +13,6 @@ import numpy as np
 from rankwise.backends import device_kind_named, to_host
 from rankwise.kits import Array, placed
 
-__all__ = [
-    "Terms",
-    "device",
-    "differences",
-    "dtype_named",
-    "last_device",
-    "missing_device",
-    "on_device",
-    "own_stream",
-    "other",
-    "pattern",
-    "plain",
-    "plain_name",
-    "same",
-    "sample",
-    "to_host",
-    "use_terms",
-    "why_not",
-]
-
 
 @dataclass(frozen=True)
 class Terms:

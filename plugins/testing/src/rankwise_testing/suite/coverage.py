@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rankwise.kits import DTYPES, FEATURES, OPS, REDUCE_OPS
-from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
-
-__all__ = ["Coverage"]
+from rankwise_testing.suite.measuring import CellName, Measurements
+from rankwise_testing.suite.worlds import REDUCING
 
 
 @dataclass(frozen=True)

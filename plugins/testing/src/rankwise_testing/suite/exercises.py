@@ -11,8 +11,6 @@ from rankwise.kits import Array, ProcessGroup, Work
 from rankwise_testing.suite import oracle
 from rankwise_testing.suite.arrays import on_device, plain_name, same, sample
 
-__all__ = ["EXERCISES", "Case", "Exercise", "perform", "prepare"]
-
 Call = Callable[..., Work | None]
 Check = Callable[[], None]
 

@@ -15,8 +15,6 @@ import rankwise as dist
 from rankwise.kits import Deadline, GroupLike, ProcessGroup, Work, registry
 from rankwise_testing.suite.arrays import device, on_device, plain, plain_name, same
 
-__all__ = ["begun", "error_of", "has_no_store", "host", "numbers", "settled", "still_usable", "together", "until"]
-
 E = TypeVar("E", bound=BaseException)
 
 

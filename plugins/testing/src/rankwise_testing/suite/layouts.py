@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LAYOUTS", "data", "given", "unlike"]
-
 _INNER = np.dtype([("x", ">u2"), ("y", "<f8"), ("z", "S3")])
 #: By names for messages.
 LAYOUTS: dict[str, np.dtype[Any]] = {

@@ -27,8 +27,6 @@ from rankwise_testing.suite.exercises import Case, perform, prepare
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.worlds import LARGE_SIZES, REDUCING, Ranks
 
-__all__ = ["REDUCING", "CellName", "Measurements", "join_unguarded"]
-
 #: An operation, the name of a reduce op or None, and the name of a dtype.
 CellName = tuple[str, str | None, str]
 

@@ -9,8 +9,6 @@ import numpy as np
 from rankwise.kits import REDUCE_OP_TABLE, ReduceOp
 from rankwise_testing.suite.arrays import dtype_named, sample
 
-__all__ = ["contribution", "factor", "reduced", "reduce_op"]
-
 _TIMES = ("datetime64", "timedelta64")
 
 

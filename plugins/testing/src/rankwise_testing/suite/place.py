@@ -16,8 +16,6 @@ from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms
 from rankwise_testing.worker import before_exit, watch_world
 
-__all__ = ["TIMEOUT_S", "RankTask", "JoinPlan", "in_world", "outside", "register_from"]
-
 #: The time-out of the groups under test.
 TIMEOUT_S = 15.0
 

@@ -20,7 +20,7 @@ from rankwise.kits import FEATURES, BackendSpec, Deadline, registry
 from rankwise_testing.suite.arrays import why_not
 from rankwise_testing.suite.coverage import Coverage
 from rankwise_testing.suite.expect import has_no_store
-from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
+from rankwise_testing.suite.measuring import CellName, Measurements
 from rankwise_testing.suite.place import register_from
 from rankwise_testing.suite.promises import (
     FAST_PATIENCE_S,
@@ -33,9 +33,7 @@ from rankwise_testing.suite.promises import (
     write_badge,
 )
 from rankwise_testing.suite.report import write_report
-from rankwise_testing.suite.worlds import RUN_S, Ranks, ThreadRanks, make_ranks
-
-__all__ = ["Kit", "needs"]
+from rankwise_testing.suite.worlds import REDUCING, RUN_S, Ranks, ThreadRanks, make_ranks
 
 needs = pytest.mark.needs
 

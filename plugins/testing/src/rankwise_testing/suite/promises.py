@@ -14,9 +14,6 @@ from typing import Any
 
 from rankwise.kits import Deadline, __version__
 
-__all__ = ["FAST_PATIENCE_S", "FAST_S", "FAST_WALL_S", "NOT_TRIED", "PROMISES", "Progress", "estimate_s", "order"]
-__all__ += ["processor_s", "write_badge"]
-
 #: Each promise, and the modules of the suite that try it; those that are likely to be broken come first.
 PROMISES: dict[str, tuple[str, ...]] = {
     "messages arrive as they were sent": ("test_point_to_point", "test_message_dtypes", "test_objects", "test_flow"),

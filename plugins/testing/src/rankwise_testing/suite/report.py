@@ -11,10 +11,9 @@ from typing import Any
 
 from rankwise.kits import FEATURES, OPS, Capabilities, Cell, Device, Support, __version__
 from rankwise_testing.suite.coverage import Coverage
-from rankwise_testing.suite.measuring import REDUCING, CellName, Measurements
+from rankwise_testing.suite.measuring import CellName, Measurements
 from rankwise_testing.suite.promises import Progress
-
-__all__ = ["write_report"]
+from rankwise_testing.suite.worlds import REDUCING
 
 
 def write_report(

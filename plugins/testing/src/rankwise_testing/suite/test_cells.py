@@ -10,8 +10,8 @@ import pytest
 import rankwise as dist
 from rankwise.kits import COLLECTIVES, DTYPES, OPS, REDUCE_OPS, Support
 from rankwise_testing.suite.arrays import why_not
-from rankwise_testing.suite.measuring import REDUCING
 from rankwise_testing.suite.plugin import Kit
+from rankwise_testing.suite.worlds import REDUCING
 
 
 def _cells() -> Iterator[Any]:

@@ -11,9 +11,10 @@ import pytest
 
 import rankwise as dist
 from rankwise import P2POp
+from rankwise.backends import to_host
 from rankwise.errors import DistError, UnsupportedOperationError
 from rankwise.kits import ProcessGroup
-from rankwise_testing.suite.arrays import on_device, plain, same, to_host
+from rankwise_testing.suite.arrays import on_device, plain, same
 from rankwise_testing.suite.expect import begun, error_of, host, numbers, settled, still_usable, until
 from rankwise_testing.suite.plugin import Kit, needs
 

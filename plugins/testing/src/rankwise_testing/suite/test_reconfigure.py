@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import rankwise as dist
+from rankwise.backends import to_host
 from rankwise.errors import DistError, DistTimeoutError, RendezvousError, UnsupportedOperationError
 from rankwise.kits import PrefixStore
-from rankwise_testing.suite.arrays import same, to_host
+from rankwise_testing.suite.arrays import same
 from rankwise_testing.suite.expect import error_of, host, numbers, settled
 from rankwise_testing.suite.place import JoinPlan
 from rankwise_testing.suite.plugin import Kit, needs

@@ -7,8 +7,9 @@ from functools import partial
 import pytest
 
 import rankwise as dist
+from rankwise.backends import to_host
 from rankwise.kits import ProcessGroup
-from rankwise_testing.suite.arrays import on_device, pattern, same, to_host
+from rankwise_testing.suite.arrays import on_device, pattern, same
 from rankwise_testing.suite.exercises import Case, perform
 from rankwise_testing.suite.expect import begun, still_usable, together
 from rankwise_testing.suite.plugin import Kit, needs

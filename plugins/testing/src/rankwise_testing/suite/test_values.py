@@ -9,8 +9,9 @@ import pytest
 
 import rankwise as dist
 from rankwise import ReduceOp
+from rankwise.backends import to_host
 from rankwise.kits import REDUCE_OP_TABLE
-from rankwise_testing.suite.arrays import device, dtype_named, on_device, to_host
+from rankwise_testing.suite.arrays import device, dtype_named, on_device
 from rankwise_testing.suite.plugin import Kit
 from rankwise_testing.suite.reducing import compare, reduced
 from rankwise_testing.suite.worlds import LARGE_SIZES

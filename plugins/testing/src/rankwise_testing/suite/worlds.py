@@ -21,18 +21,6 @@ from rankwise_testing.messages import FunctionName
 from rankwise_testing.suite.arrays import Terms, use_terms, why_not
 from rankwise_testing.suite.place import TIMEOUT_S, JoinPlan, RankTask, in_world, outside
 
-__all__ = [
-    "LARGE_SIZES",
-    "MAX_SIZE",
-    "MORE_SIZES",
-    "REDUCING",
-    "RUN_S",
-    "ProcessRanks",
-    "Ranks",
-    "ThreadRanks",
-    "make_ranks",
-]
-
 #: The largest world of most tests.
 MAX_SIZE = 4
 #: Sizes of the worlds in which algorithms are chosen by the number of ranks: odd ones, on either side of eight.

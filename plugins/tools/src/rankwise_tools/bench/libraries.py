@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LIBRARIES", "Library", "bus_factor"]
-
 #: How many bytes cross each rank's link for a byte of the array, at the least; n is the number of ranks.
 _BUS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,

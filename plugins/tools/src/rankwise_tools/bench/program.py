@@ -11,8 +11,6 @@ from typing import Any
 
 from rankwise_tools.bench.libraries import LIBRARIES, Library, bus_factor
 
-__all__ = ["MARK", "main"]
-
 #: Begins a line that is a result.
 MARK = "rankwise-bench "
 _ITEM_NBYTES = 4

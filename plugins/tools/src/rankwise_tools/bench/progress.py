@@ -9,8 +9,6 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Progress"]
-
 _WIDTH = 30
 
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from rankwise_launch.toolbox import CommandError, format_nbytes, format_seconds
 
-__all__ = ["Change", "Saved", "changes", "elsewhere", "load", "noise", "save", "verdict"]
-
 FORMAT = 1
 #: A change of less than this is none, however quiet the machine was.
 _LEAST = 0.05

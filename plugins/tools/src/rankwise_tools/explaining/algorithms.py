@@ -8,8 +8,6 @@ from types import MappingProxyType
 from rankwise.launching import Recv, Rounds, Send, distances, fold, rounds
 from rankwise.launching import table as chosen
 
-__all__ = ["ALGORITHMS", "all_gather_open_bruck", "all_gather_open_ring"]
-
 
 def all_gather_open_ring(rank: int, size: int, begin: int) -> Rounds:
     """Pass every block around a ring that ends before `begin`: that rank has all blocks, and may not write to them.

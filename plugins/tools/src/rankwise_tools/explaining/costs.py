@@ -9,8 +9,6 @@ from typing import NamedTuple
 from rankwise.launching import Blocks, Recv, Rounds, Send, rooted
 from rankwise_tools.explaining.algorithms import ALGORITHMS
 
-__all__ = ["Cost", "Network", "costs", "reckoned"]
-
 
 class Cost(NamedTuple):
     """What one rank does: rounds, and bytes sent; and, on a network, for how long if nobody keeps it waiting."""

@@ -14,8 +14,6 @@ from rankwise_tools.explaining.algorithms import ALGORITHMS
 from rankwise_tools.explaining.costs import Network
 from rankwise_tools.explaining.simulator import simulate
 
-__all__ = ["LONG_NBYTES", "Line", "Parameters", "Sample", "fitted", "off_by", "predicted"]
-
 #: From here on the rate of a link decides, and not what passes in one piece.
 LONG_NBYTES = 256 << 10
 

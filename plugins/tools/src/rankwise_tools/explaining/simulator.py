@@ -18,8 +18,6 @@ from itertools import accumulate
 from rankwise.launching import Blocks, Recv, Rounds, Send, rooted
 from rankwise_tools.explaining.costs import Network
 
-__all__ = ["simulate"]
-
 
 def simulate(
     op: str,

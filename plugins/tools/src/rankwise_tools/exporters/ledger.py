@@ -10,8 +10,6 @@ from weakref import WeakSet
 from rankwise.launching import ProcessGroup, World
 from rankwise_watch.reading import GroupStats, OperationStats, every_group, of_group
 
-__all__ = ["Figures", "Labels", "Ledger", "figures_of"]
-
 #: Of so many kinds of calls on groups that are gone the figures are kept, the latest of them.
 _MOST_LEFT = 1024
 

@@ -19,8 +19,6 @@ from rankwise_network.launcher_env import local_rank
 from rankwise_tools.exporters.ledger import Figures, Labels, Ledger
 from rankwise_watch.reading import PORT, OperationStats
 
-__all__ = ["PUBLIC", "render", "serve"]
-
 #: What the page says of itself, in its first line.
 PUBLIC = "Every user of this host can read this page: counts and times by rank, group, backend and operation."
 

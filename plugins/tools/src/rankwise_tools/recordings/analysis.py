@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from rankwise_tools.recordings.records import Group, Operation, Record
 
-__all__ = ["Finding", "analyse", "findings"]
-
 #: Collectives to which all ranks bring as much.
 _ALIKE = ("all_reduce", "broadcast", "reduce")
 _MOST_FINDINGS = 4

@@ -11,19 +11,6 @@ from typing import NamedTuple
 
 from rankwise_tools.recordings.clocks import TOGETHER
 
-__all__ = [
-    "NOTABLE_NS",
-    "Arrival",
-    "CompleteCollective",
-    "Lateness",
-    "Waited",
-    "latest",
-    "lateness",
-    "meetings",
-    "stands_out",
-    "waits",
-]
-
 #: A collective is held up if the last rank comes to it so long after all others, and a message if one waits so long for
 #: the other; less is no more than scheduling.
 NOTABLE_NS = 100_000

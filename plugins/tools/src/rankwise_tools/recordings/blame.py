@@ -11,8 +11,6 @@ from typing import NamedTuple
 from rankwise_tools.recordings.arrivals import NOTABLE_NS, stands_out
 from rankwise_tools.recordings.messages import Message, Side
 
-__all__ = ["Delay", "Held", "HeldUp", "causes", "delays", "most_waited_for"]
-
 #: Who is waited for is named, however rarely that was, if it costs others such a part of the time, and so many times as
 #: much as any other rank does.
 _PART, _TIMES, _FEWEST = 0.05, 4, 3

@@ -12,8 +12,6 @@ from collections.abc import Hashable, Iterable, Mapping
 from statistics import median
 from typing import NamedTuple
 
-__all__ = ["TOGETHER", "Call", "Clock", "align"]
-
 #: Collectives that no rank leaves before all have come.
 TOGETHER = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter")
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from rankwise_tools.recordings.arrivals import NOTABLE_NS
 
-__all__ = ["History", "Message", "Side", "matched"]
-
 
 class Side(NamedTuple):
     """What one rank did of a message; times by the clock that all ranks have in common.

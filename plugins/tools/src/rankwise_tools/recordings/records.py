@@ -14,8 +14,6 @@ from rankwise_launch.toolbox import meanwhile
 from rankwise_watch.reading import DUMP_FORMAT as FORMAT
 from rankwise_watch.reading import GROUP_FOLDER
 
-__all__ = ["Group", "Operation", "Record", "TraceError", "load", "load_all", "parse"]
-
 #: No record of a full ring comes near this.
 _MAX_NBYTES = 64 << 20
 _MOST_RANKS = 1 << 20

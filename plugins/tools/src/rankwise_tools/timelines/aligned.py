@@ -10,8 +10,6 @@ from rankwise_tools.recordings.clocks import TOGETHER, Call, Clock, align
 from rankwise_tools.recordings.messages import History, Message, Side, matched
 from rankwise_tools.recordings.records import Operation, Record
 
-__all__ = ["Aligned", "aligned", "all_aligned", "end_of", "rows"]
-
 
 @dataclass(frozen=True)
 class Aligned:

@@ -13,8 +13,6 @@ from rankwise_tools.timelines.aligned import Aligned, all_aligned, end_of, rows
 from rankwise_tools.timelines.perfetto import describe
 from rankwise_tools.timelines.waiting import sentences, waiting
 
-__all__ = ["page"]
-
 
 def page(*worlds: Mapping[int, Record]) -> str:
     """Return the page, with the ranks of all worlds."""

@@ -16,8 +16,6 @@ from rankwise_tools.recordings.records import Operation, Record
 from rankwise_tools.timelines.aligned import Aligned, all_aligned, end_of, rows
 from rankwise_tools.timelines.waiting import Waiting, waiting
 
-__all__ = ["describe", "timeline"]
-
 
 def timeline(*worlds: Mapping[int, Record]) -> dict[str, Any]:
     """Return what a trace viewer opens: a process for each rank of each world."""

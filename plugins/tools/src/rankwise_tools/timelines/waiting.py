@@ -12,8 +12,6 @@ from rankwise_tools.recordings.messages import Message
 from rankwise_tools.recordings.records import Record
 from rankwise_tools.timelines.aligned import Aligned, all_aligned
 
-__all__ = ["Waiting", "sentences", "waited_for", "waiting"]
-
 
 @dataclass(frozen=True)
 class Waiting:

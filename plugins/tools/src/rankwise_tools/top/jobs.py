@@ -23,8 +23,6 @@ from rankwise_watch.reading import NAME, QUESTION, answer_key, wish_key
 if TYPE_CHECKING:
     from rankwise_stores import TCPStore
 
-__all__ = ["Job", "LocalJob", "StoreJob", "local_jobs", "open_store"]
-
 _ANSWER_S = 2.0
 _MOST_NBYTES = 16 << 20
 _BEAT = re.compile(r"(.*watch)/beat/(\d{1,7})")

@@ -23,8 +23,6 @@ from rankwise_tools.top.text import (
 )
 from rankwise_tools.top.view import View
 
-__all__ = ["Keys", "drawn", "watch"]
-
 #: Lines that are always there: what is around two tables, and by what ranks are sorted, which may need two.
 _FRAME = 10
 

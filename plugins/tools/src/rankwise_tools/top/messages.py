@@ -10,8 +10,6 @@ from rankwise_tools.recordings.clocks import Clock
 from rankwise_tools.recordings.messages import History, Message, Side, matched
 from rankwise_tools.top.samples import Sample
 
-__all__ = ["Awaited", "Messages", "unanswered"]
-
 
 class Awaited(NamedTuple):
     """The rank that others wait for in the messages of a group: how often, and of how many messages."""

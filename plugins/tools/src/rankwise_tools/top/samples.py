@@ -13,8 +13,6 @@ from typing import Any
 
 from rankwise_watch.reading import WINDOW_FORMAT as FORMAT
 
-__all__ = ["Sample", "checked"]
-
 Sample = Mapping[str, Any]
 
 _MOST = 1 << 63

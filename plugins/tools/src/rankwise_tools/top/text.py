@@ -9,19 +9,6 @@ from typing import NamedTuple, TypeAlias
 from rankwise_launch.toolbox import columns, format_nbytes, format_rate, format_seconds
 from rankwise_tools.top.view import GroupRow, RankRow, View
 
-__all__ = [
-    "GROUP_COLUMNS",
-    "RANK_COLUMNS",
-    "SORTS",
-    "Wish",
-    "fitting",
-    "footer",
-    "group_rows",
-    "plain",
-    "rank_rows",
-    "title",
-]
-
 
 class Wish(NamedTuple):
     """What somebody wants to see: sorted by what, and of which groups and ranks only; empty for all."""

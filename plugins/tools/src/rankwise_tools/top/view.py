@@ -12,8 +12,6 @@ from rankwise_tools.recordings.clocks import TOGETHER, Call, Clock, align
 from rankwise_tools.top.messages import Awaited, Messages, unanswered
 from rankwise_tools.top.samples import Sample
 
-__all__ = ["GroupRow", "History", "RankRow", "Straggler", "View"]
-
 #: A collective that takes longer is one in which somebody is missing.
 _LONG_S = 1.0
 #: How many collectives of a group are remembered, and for how long.
