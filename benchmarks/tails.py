@@ -6,9 +6,9 @@
     RANKWISE_GLOO_TRANSPORT=tcp mpiexec -n 2 --mca btl tcp,self --mca pml ob1 python benchmarks/tails.py
 
 Both make their calls in turns, so whatever else the machine does meets both. Before each call every rank writes to its
-arrays, as programs do: bytes that nobody has changed since they were last sent are in the receiver's caches already. Of a
-message there and back, half of the time counts. A background is what runs beside the ranks: nothing; one busy loop; one for
-each processor; or loops that are busy for 2 ms and asleep for 20.
+arrays, as programs do: bytes that nobody has changed since they were last sent are in the receiver's caches already. Of
+a message there and back, half of the time counts. A background is what runs beside the ranks: nothing; one busy loop;
+one for each processor; or loops that are busy for 2 ms and asleep for 20.
 """
 
 from __future__ import annotations
@@ -189,14 +189,22 @@ def gather(nbytes: int) -> Compared:
     """Of so many bytes of each rank, to rank 0."""
     array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
     parts = list(whole.reshape(COMM.size, -1)) if COMM.rank == 0 else None
-    return (lambda: dist.gather(array, parts, 0)), (lambda: COMM.Gather(array, None if COMM.rank else whole)), [array, whole]
+    return (
+        (lambda: dist.gather(array, parts, 0)),
+        (lambda: COMM.Gather(array, None if COMM.rank else whole)),
+        [array, whole],
+    )
 
 
 def scatter(nbytes: int) -> Compared:
     """Of so many bytes for each rank, from rank 0."""
     array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
     parts = list(whole.reshape(COMM.size, -1)) if COMM.rank == 0 else None
-    return (lambda: dist.scatter(array, parts, 0)), (lambda: COMM.Scatter(None if COMM.rank else whole, array)), [array, whole]
+    return (
+        (lambda: dist.scatter(array, parts, 0)),
+        (lambda: COMM.Scatter(None if COMM.rank else whole, array)),
+        [array, whole],
+    )
 
 
 def reduce(nbytes: int) -> Compared:
@@ -208,7 +216,11 @@ def reduce(nbytes: int) -> Compared:
 def reduce_scatter(nbytes: int) -> Compared:
     """Of float32, so many bytes for each rank."""
     given, total = np.zeros(nbytes // 4 * COMM.size, np.float32), np.zeros(nbytes // 4, np.float32)
-    return (lambda: dist.reduce_scatter_single(total, given)), (lambda: COMM.Reduce_scatter_block(given, total)), [given, total]
+    return (
+        (lambda: dist.reduce_scatter_single(total, given)),
+        (lambda: COMM.Reduce_scatter_block(given, total)),
+        [given, total],
+    )
 
 
 def barrier(nbytes: int) -> Compared:

@@ -131,9 +131,7 @@ def _reduced(call: Callable[[Any], object], count: int, dtype: Any, here: bool =
     return [(array, size * (size + 1) // 2)] if here else []
 
 
-def _gathered(
-    call: Callable[[Any, Any], object], count: int, dtype: Any, here: bool = True, more: int = 0
-) -> _Outcome:
+def _gathered(call: Callable[[Any, Any], object], count: int, dtype: Any, here: bool = True, more: int = 0) -> _Outcome:
     """Gather parts, each of so many elements more than that of the rank before."""
     outs = [np.empty(count + more * peer, dtype) for peer in range(dist.get_world_size())] if here else None
     call(outs, _contribution(count + more * dist.get_rank(), dtype, dist.get_rank()))

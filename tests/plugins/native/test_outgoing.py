@@ -1,4 +1,4 @@
-"""A rank copies past the caches into memory that another reads, where its processor takes long to write there otherwise."""
+"""A rank copies past the caches into memory that another reads, where its processor would take long to write there."""
 
 from __future__ import annotations
 

@@ -299,9 +299,7 @@ class KindHooks:
 
     __slots__ = ("_chosen", "_comm", "group", "tell")
 
-    def __init__(
-        self, comm: GlooCommunicator, chosen: Callable[[GlooCommunicator, Fingerprint], CompiledKind]
-    ) -> None:
+    def __init__(self, comm: GlooCommunicator, chosen: Callable[[GlooCommunicator, Fingerprint], CompiledKind]) -> None:
         self._comm, self._chosen = comm, chosen
         self.tell = comm.order.tell
         #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
