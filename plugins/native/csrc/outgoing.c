@@ -12,8 +12,9 @@
 static const size_t from_nbytes[OUTGOING_LENGTHS] = {4 << 10, 16 << 10, 64 << 10};
 /* Each so many copies one is timed, and each so many one of the other kind is tried; at first more often. */
 enum { TIMED = 8, TRIED = 256 };
-/* How much longer a line must take through the caches, as its reader need not fetch it from main memory then. */
-static const float WORTH_NS = 4;
+/* How much longer a line must take through the caches, as its reader need not fetch it from main memory then; of few lines
+   that takes longer for each. */
+static const float worth_ns[OUTGOING_LENGTHS] = {8, 6, 4};
 /* How much of a longer time is learned at once, and how many times the time before it may be, as it may be the system's. */
 static const float LEARNED = 0.25f, MOST_TIMES = 2;
 
@@ -38,9 +39,10 @@ void outgoing_copy(Outgoing *outgoing, void *to, const void *from, size_t nbytes
         memcpy(to, from, nbytes);
         return;
     }
-    Taken_ns *taken = &outgoing->of[nbytes < from_nbytes[1] ? 0 : nbytes < from_nbytes[2] ? 1 : 2];
+    int length = nbytes < from_nbytes[1] ? 0 : nbytes < from_nbytes[2] ? 1 : 2;
+    Taken_ns *taken = &outgoing->of[length];
     bool tries = outgoing_tries(++taken->count), timed = tries || taken->count % TIMED == 0;
-    bool streamed = (taken->streamed_ns + WORTH_NS < taken->cached_ns) != tries;
+    bool streamed = (taken->streamed_ns + worth_ns[length] < taken->cached_ns) != tries;
     int64_t began_ns = timed ? native_monotonic_ns() : 0;
     if (streamed)
         streaming_copy(to, from, nbytes);

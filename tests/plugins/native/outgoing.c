@@ -118,7 +118,7 @@ int main(void)
         expect(&outgoing, "near", nbytes, 4, 1.2, 0);
         expect(&outgoing, "then far", nbytes, 28, 3, STREAMS);
         expect(&outgoing, "then near again", nbytes, 4, 1.2, 0);
-        expect(&outgoing, "then as far as main memory", nbytes, 9, 2, STREAMS);
+        expect(&outgoing, "then as far as main memory", nbytes, 12, 2, STREAMS);
     }
     Outgoing outgoing = {0};
     expect(&outgoing, "short", (4 << 10) - 1, 28, 3, 0);
