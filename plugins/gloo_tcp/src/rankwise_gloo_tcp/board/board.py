@@ -37,7 +37,7 @@ FETCHES = 1 << 62
 #: From which length on a part had better be copied by its receiver alone than by both ends through the board: one pass
 #: instead of two, for a call of the kernel and one more meeting. What is shorter stays in the caches, where two passes
 #: of two processors take less time than the kernel needs to copy what another processor has just written.
-FETCH_FROM_NBYTES = 1 << 20
+FETCH_FROM_NBYTES = 2 << 20
 #: Where ranks share processors, what all of them write and read is in fewer caches; and where more than so many read
 #: one rank's memory at the same time, they wait for each other in the kernel.
 _SHARED_FETCH_FROM_NBYTES, _FEW_AT_ONCE, _MANY_FETCH_FROM_NBYTES = 512 << 10, 4, 8 << 20
