@@ -94,7 +94,8 @@ class Middle:
         self._come = 0
         #: How far each connection has come: what is sent again may be there already, and a change of it go unnoticed.
         self._ends: dict[bytes, int] = {}
-        self._is_new = True
+        #: How many bytes at the end of a packet have not passed before: some may be sent again with what follows them.
+        self._new_nbytes = 0
 
     def heard(self, line: str) -> None:
         """Do something else from now on."""
@@ -107,16 +108,17 @@ class Middle:
         """Tell what becomes of a packet."""
         if not _carries_data(packet):
             return self._pass(packet)
-        self._is_new = self._goes_on(Packet(packet))
+        self._new_nbytes = self._new(Packet(packet))
         return self._do(packet)
 
-    def _goes_on(self, packet: Packet) -> bool:
-        """Tell whether a packet carries what has not passed here before."""
+    def _new(self, packet: Packet) -> int:
+        """Return how many bytes of a packet have not passed here before."""
         before = self._ends.get(packet.connection)
-        if before is not None and not 0 < (packet.end - before) % (1 << 32) < 1 << 31:
-            return False
+        new = packet.nbytes if before is None else (packet.end - before) % (1 << 32)
+        if new >= 1 << 31:
+            return 0
         self._ends[packet.connection] = packet.end
-        return True
+        return min(new, packet.nbytes)
 
     def _pass(self, packet: bytes) -> Iterator[Passed]:
         yield 0.0, packet, False
@@ -125,7 +127,7 @@ class Middle:
         """Change one of the packets that are long."""
         changed = Packet(packet)
         self._come += changed.nbytes >= _LEAST_NBYTES
-        if self._come <= _SPARED or not self._is_new:
+        if self._come <= _SPARED or not self._new_nbytes:
             yield from self._pass(packet)
             return
         self._do = self._pass
@@ -133,7 +135,7 @@ class Middle:
 
     def _flip(self, packet: bytes) -> Iterator[Passed]:
         def flip(changed: Packet) -> list[Passed]:
-            at = changed.payload_at + self._dice.randrange(changed.nbytes)
+            at = len(changed.all) - 1 - self._dice.randrange(self._new_nbytes)
             changed.all[at] ^= 1 << self._dice.randrange(8)
             return [(0.0, changed.sealed(), False)]
 

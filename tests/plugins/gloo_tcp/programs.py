@@ -299,13 +299,13 @@ def _what_stays() -> tuple[list[str], list[str]]:
     return sorted(thread.name for thread in threading.enumerate()), _descriptors()
 
 
-def descriptors_of_groups(count: int) -> float:
+def descriptors_of_groups(count: int) -> int:
     """Return how many descriptors each of some groups takes."""
     begin()
     dist.new_group()
     before = len(_descriptors())
     groups = [dist.new_group() for _ in range(count)]
-    taken = (len(_descriptors()) - before) / count
+    taken = (len(_descriptors()) - before) // count  # the process may have got one more meanwhile
     for group in groups:
         a = np.ones(1)
         dist.all_reduce(a, group=group)
