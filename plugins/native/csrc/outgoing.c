@@ -40,7 +40,7 @@ void outgoing_copy(Outgoing *outgoing, void *to, const void *from, size_t nbytes
         return;
     }
     int length = nbytes < from_nbytes[1] ? 0 : nbytes < from_nbytes[2] ? 1 : 2;
-    Taken_ns *taken = &outgoing->of[length];
+    CopyTimes *taken = &outgoing->of[length];
     bool tries = outgoing_tries(++taken->count), timed = tries || taken->count % TIMED == 0;
     bool streamed = (taken->streamed_ns + worth_ns[length] < taken->cached_ns) != tries;
     int64_t began_ns = timed ? native_monotonic_ns() : 0;

@@ -1,4 +1,4 @@
-/* Copies into memory that another rank reads, as into a ring or an area of the board. */
+/* Writing to memory that another rank reads, such as a ring or an area of the board: how it is copied to, and its pages. */
 #ifndef RANKWISE_OUTGOING_H
 #define RANKWISE_OUTGOING_H
 
@@ -10,11 +10,11 @@ enum { OUTGOING_LENGTHS = 3 };
 typedef struct {
     unsigned count;
     float cached_ns, streamed_ns;
-} Taken_ns;
+} CopyTimes;
 
 /* What copies to one place have taken. */
 typedef struct {
-    Taken_ns of[OUTGOING_LENGTHS];
+    CopyTimes of[OUTGOING_LENGTHS];
 } Outgoing;
 
 /* Copy what another rank will read. It is there before anything that is written later with an order of release. */
