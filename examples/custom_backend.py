@@ -19,10 +19,7 @@ from typing import Any
 import numpy as np
 
 import rankwise as dist
-from rankwise.backends import COLLECTIVES, Capabilities, Device, derived, native
-from rankwise.backends.mailbox import Mailbox
-from rankwise.basics.arrays import as_bytes
-from rankwise.basics.work import COMPLETED
+from rankwise.backends import COLLECTIVES, COMPLETED, Capabilities, Device, Mailbox, as_bytes, derived, native
 
 HEADER = struct.Struct("<qQ")  # tag, number of bytes
 GOODBYE = -1
