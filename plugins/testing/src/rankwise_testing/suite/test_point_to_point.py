@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -285,14 +288,36 @@ def test_a_message_may_be_longer_than_31_bits_tell(kit: Kit) -> None:
 def beyond_31_bits() -> None:
     count = _BEYOND_NBYTES // plain().itemsize
     marks = [0, (1 << 31) // plain().itemsize - 1, (1 << 31) // plain().itemsize, count - 1]
-    array = np.zeros(count, plain())  # pages that nobody writes to take no memory
     if dist.get_rank() == 0:
+        array = np.zeros(count, plain())  # pages that nobody writes to take no memory
         array[marks] = host(1, 2, 3, 4)
         begun(dist.isend(array, 1)).wait(_LONG_S)
         return
+    array = _of_few_pages(_BEYOND_NBYTES).view(plain())
     array[marks[-1]] = host(9)[0]
     begun(dist.irecv(array, 0)).wait(_LONG_S)
     same(array[marks], host(1, 2, 3, 4))
+
+
+def _of_few_pages(nbytes: int) -> np.ndarray[Any, Any]:
+    """Return bytes of which all but the first and the last ones lie in the same pages, written over again and again.
+
+    Gigabytes of pages that a virtual machine has not touched yet may take it a minute, in which nothing can be told.
+    """
+    piece_nbytes = 32 << 20
+    memory = mmap.mmap(-1, nbytes)
+    array = np.frombuffer(memory, np.uint8)
+    pages = os.memfd_create("pages")
+    os.ftruncate(pages, piece_nbytes)
+    map_there = ctypes.CDLL(None, use_errno=True).mmap
+    map_there.restype = ctypes.c_void_p
+    fixed, access = 0x10 | mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE
+    for offset in range(piece_nbytes, nbytes - 2 * piece_nbytes, piece_nbytes):
+        place = ctypes.c_void_p(array.ctypes.data + offset)
+        found = map_there(place, ctypes.c_size_t(piece_nbytes), access, fixed, pages, ctypes.c_long(0))
+        assert found == place.value, os.strerror(ctypes.get_errno())
+    os.close(pages)
+    return array
 
 
 def _available_nbytes() -> int:
