@@ -164,12 +164,12 @@ def both_ways(compiled):
 def own_world():
     """Give each test a world of its own, and destroy what it has left in it."""
     from rankwise.groups.lifecycle import leave_everything
-    from rankwise.groups.world import _current
+    from rankwise.groups.world import CONTEXTS_WORLD
 
     token = use(World())
     yield
     leave_everything()
-    _current.reset(token)
+    CONTEXTS_WORLD.reset(token)
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def asked_of_groups() -> set[str]:
     return {
         name
         for name in dist.__all__
-        if inspect.isfunction(found := getattr(dist, name)) and "group" in inspect.signature(found).parameters
+        if inspect.isroutine(found := getattr(dist, name)) and "group" in inspect.signature(found).parameters
         if not name.startswith("get_")
     } | {"coalescing", "batch_isend_irecv", "split_group", "new_group", "abort_process_group"}
 

@@ -12,7 +12,7 @@ from rankwise.basics.version import __version__, series
 #: The version of what this package expects of the compiled one, which says in C for which it was built. It is raised
 #: with every change to what either calls of the other: signatures, their results, attributes that C looks at. Two
 #: changes may raise it to the same; in a checkout the package itself refuses what was built of other sources.
-API_VERSION = 34
+API_VERSION = 35
 #: Turns the compiled parts off, for this process alone: ranks with and without them work together.
 VARIABLE = "RANKWISE_NATIVE"
 _INSTALL = "pip install rankwise-native"

@@ -20,6 +20,7 @@ from rankwise.calls import check
 from rankwise.calls.calling import CombinedWork, Composed, carry_out, failed
 from rankwise.calls.collectives import all_reduce
 from rankwise.calls.exchanges import all_gather
+from rankwise.calls.fronts import fronted
 from rankwise.collective.call import Call
 from rankwise.errors import DistError
 from rankwise.groups.process_group import GroupLike, ProcessGroup
@@ -140,6 +141,7 @@ def _require_async(group: ProcessGroup, op: str) -> None:
         group.require_feature("async", device, op)
 
 
+@fronted("tensors", "op", None)
 def all_reduce_coalesced(
     tensors: Sequence[AnyArray], op: ReduceOp = ReduceOp.SUM, group: GroupLike = None, async_op: bool = False
 ) -> Work | None:

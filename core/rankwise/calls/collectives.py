@@ -26,12 +26,14 @@ from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import carry_out, failed, issued, require_uneven
 from rankwise.calls.check import aside, parts_aside
+from rankwise.calls.fronts import Root, fronted
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
 
+@fronted("tensor", Root("src"), "timeout")
 def broadcast(
     tensor: AnyArray,
     src: int | None = None,
@@ -87,6 +89,7 @@ def broadcast(
         raise
 
 
+@fronted("tensor", "op", "timeout")
 def all_reduce(
     tensor: AnyArray | SparseArray,
     op: ReduceOp = ReduceOp.SUM,
@@ -157,6 +160,7 @@ def all_reduce(
         raise
 
 
+@fronted("tensor", "op", Root("dst"), "timeout")
 def reduce(
     tensor: AnyArray,
     dst: int | None = None,
@@ -216,6 +220,7 @@ def reduce(
         raise
 
 
+@fronted("tensor", "gather_list", Root("dst"), "timeout")
 def gather(
     tensor: AnyArray,
     gather_list: Sequence[AnyArray] | None = None,
@@ -281,6 +286,7 @@ def gather(
         raise
 
 
+@fronted("tensor", "scatter_list", Root("src"), "timeout")
 def scatter(
     tensor: AnyArray,
     scatter_list: Sequence[AnyArray] | None = None,
@@ -346,6 +352,7 @@ def scatter(
         raise
 
 
+@fronted("timeout")
 def barrier(
     group: GroupLike = None,
     async_op: bool = False,

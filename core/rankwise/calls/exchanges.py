@@ -15,11 +15,13 @@ from rankwise.basics.work import Work
 from rankwise.calls import check
 from rankwise.calls.calling import carry_out, failed, issued, require_uneven
 from rankwise.calls.check import aside, parts_aside
+from rankwise.calls.fronts import fronted
 from rankwise.collective.call import Call
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.world import resolve
 
 
+@fronted("tensor_list", "tensor", "timeout")
 def all_gather(
     tensor_list: Sequence[AnyArray],
     tensor: AnyArray,
@@ -79,6 +81,7 @@ def all_gather(
         raise
 
 
+@fronted("output_tensor", "input_tensor", "timeout")
 def all_gather_single(
     output_tensor: AnyArray,
     input_tensor: AnyArray,
@@ -135,6 +138,7 @@ def all_gather_single(
         raise
 
 
+@fronted("output", "input_list", "op", "timeout")
 def reduce_scatter(
     output: AnyArray,
     input_list: Sequence[AnyArray],
@@ -195,6 +199,7 @@ def reduce_scatter(
         raise
 
 
+@fronted("output", "input", "op", "timeout")
 def reduce_scatter_single(
     output: AnyArray,
     input: AnyArray,
@@ -253,6 +258,7 @@ def reduce_scatter_single(
         raise
 
 
+@fronted("output_tensor_list", "input_tensor_list", "timeout")
 def all_to_all(
     output_tensor_list: Sequence[AnyArray],
     input_tensor_list: Sequence[AnyArray],
@@ -310,6 +316,7 @@ def all_to_all(
         raise
 
 
+@fronted("output", "input", "timeout")
 def all_to_all_single(
     output: AnyArray,
     input: AnyArray,

@@ -13,11 +13,13 @@ from rankwise.basics.recording import Ticket
 from rankwise.basics.work import COMPLETED, Work
 from rankwise.calls import check
 from rankwise.calls.calling import bounded, broken, put_back
+from rankwise.calls.fronts import fronted
 from rankwise.groups.process_group import GroupLike, ProcessGroup
 from rankwise.groups.ranks import group_rank
 from rankwise.groups.world import resolve
 
 
+@fronted("tensor", "dst", "tag", ends=broken)
 def send(
     tensor: AnyArray,
     dst: int | None = None,
@@ -68,6 +70,7 @@ def send(
         raise
 
 
+@fronted("tensor", "src", "tag", ends=broken)
 def recv(
     tensor: AnyArray,
     src: int | None = None,
@@ -126,6 +129,32 @@ def recv(
         raise
 
 
+def _spelled(*of_work: Any) -> Work:
+    """Return all that a work of compiled code is."""
+    from rankwise.calls.message_work import spelled
+
+    return spelled(*of_work)
+
+
+def _sent(tensor: AnyArray, dst: int | None, tag: int, pg: ProcessGroup, _: Any, sent: tuple[Any, Any]) -> Work:
+    """Make the work of an `isend` that compiled code has carried out, or left a rest of."""
+    from rankwise.calls.message_work import Ended, Message  # for each work that compiled code does not make
+
+    ticket, rest = sent
+    if rest is None:
+        return Ended(pg, tensor, f"isend to rank {dst}", ticket)
+    return Message(pg, pg.lane(tensor, "send"), rest, tensor, tensor, f"isend to rank {dst}", ticket, dst)
+
+
+def _come(tensor: AnyArray, src: int | None, tag: int, pg: ProcessGroup, _: Any, come: tuple[Any, int, int]) -> Work:
+    """Make the work of an `irecv` whose message was there already."""
+    from rankwise.calls.message_work import Ended
+
+    ticket, sender, nbytes = come
+    return Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
+
+
+@fronted("tensor", "dst", "tag", ProcessGroup, _spelled, ends=broken, made=_sent)
 def isend(
     tensor: AnyArray, dst: int | None = None, group: GroupLike = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
@@ -158,15 +187,7 @@ def isend(
         if (pg := resolve(group, "isend")) is None:
             return None
         if group_dst is None and (sent := pg.shortcuts.isend(tensor, dst, tag, pg, _spelled)) is not None:
-            if not isinstance(sent, tuple):
-                return sent
-            from rankwise.calls.message_work import Ended, Message  # for each work that compiled code does not make
-
-            ticket, rest = sent
-            if rest is None:
-                return Ended(pg, tensor, f"isend to rank {dst}", ticket)
-            lane = pg.lane(tensor, "send")
-            return Message(pg, lane, rest, tensor, tensor, f"isend to rank {dst}", ticket, dst)
+            return _sent(tensor, dst, tag, pg, _spelled, sent) if isinstance(sent, tuple) else sent
         tag = check.tag(pg, "isend", tag)
         array, peer, lane = outgoing(pg, "isend", tensor, dst, group_dst, tag)
         ticket = pg.trail.begin_message("isend", array, pg.ranks[peer], tag)
@@ -180,6 +201,7 @@ def isend(
         raise
 
 
+@fronted("tensor", "src", "tag", ProcessGroup, _spelled, ends=broken, made=_come)
 def irecv(
     tensor: AnyArray, src: int | None = None, group: GroupLike = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
@@ -217,12 +239,7 @@ def irecv(
         if (pg := resolve(group, "irecv")) is None:
             return None
         if group_src is None and (come := pg.shortcuts.irecv(tensor, src, tag, pg, _spelled)) is not None:
-            if not isinstance(come, tuple):
-                return come
-            from rankwise.calls.message_work import Ended
-
-            ticket, sender, nbytes = come
-            return Ended(pg, tensor, f"irecv from rank {sender}", ticket, sender, nbytes)
+            return _come(tensor, src, tag, pg, _spelled, come) if isinstance(come, tuple) else come
         tag = check.tag(pg, "irecv", tag)
         array, peer, lane = incoming(pg, "irecv", tensor, src, group_src, tag)
         source = None if peer is None else pg.ranks[peer]
@@ -242,13 +259,6 @@ def message_failed(pg: ProcessGroup | None, ticket: Ticket, error: BaseException
     if pg is not None and ticket is not None:
         pg.trail.ended(ticket, error)
     broken(pg, error)
-
-
-def _spelled(*of_work: Any) -> Work:
-    """Return all that a work of compiled code is."""
-    from rankwise.calls.message_work import spelled
-
-    return spelled(*of_work)
 
 
 def outgoing(

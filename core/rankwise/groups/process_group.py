@@ -90,12 +90,18 @@ class Create(Protocol):
         """Make it."""
 
 
+#: What compiled code reads of a group in each plain call.
+_AT_KNOWN_PLACES = ("rank_of", "shortcuts")
+
+
 class ProcessGroup:
     """A group of ranks that this process belongs to.
 
     `init_process_group`, `new_group`, `split_group` and `shrink_group` make groups of a world, and
     `ProcessGroup.create` makes one outside of any world.
     """
+
+    __slots__ = (*_AT_KNOWN_PLACES, "__dict__", "__weakref__")
 
     #: Comes from `rankwise.groups.group`: what makes groups knows this class, and not the other way round.
     create: ClassVar[Create]
@@ -324,6 +330,8 @@ class ProcessGroup:
     def become(self, other: ProcessGroup) -> None:
         """Take the place of a group that was made after this one: its members, its communicators, its records."""
         vars(self).update(vars(other))
+        for name in _AT_KNOWN_PLACES:
+            setattr(self, name, getattr(other, name))
         for communicator in self.communicators():
             communicator.on_failure = self._failed
 

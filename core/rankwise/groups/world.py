@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from rankwise.basics import unasked
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
     from rankwise.store import Store
 
 
+class _AtKnownPlace:
+    """What compiled code reads of a world in each plain call."""
+
+    __slots__ = ("default",)
+
+
 @dataclass(eq=False)
-class World:
+class World(_AtKnownPlace):
     """The groups of one rank that were made from one first group."""
 
     #: The group that the others are made from: that of `init_process_group`, or of `ProcessGroup.create`.
-    default: ProcessGroup | None = None
+    default: ProcessGroup | None = field(default_factory=NoneType)
     #: All live groups by name, the default group first.
     groups: dict[str, ProcessGroup] = field(default_factory=dict)
     #: The store of the job, under the prefix of this life of the default group.
@@ -140,18 +147,19 @@ class World:
             self.part_with(list(self.groups.values()))
         self.recorder.clear()
         kept = {name: getattr(self, name) for name in ("left_marks", "outside", "home", "on_leaving")}
+        self.default = None
         vars(self).update(vars(World(left=left, **kept)))
 
 
-_current: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's
+CONTEXTS_WORLD: ContextVar[World] = ContextVar("rankwise_world", default=World())  # noqa: B039 - it is the process's
 
 #: Returns the world of this context: the process's, unless `use` has set another.
-current = _current.get
+current = CONTEXTS_WORLD.get
 
 
 def use(world: World) -> Any:
     """Make `world` the one of this context, and return a token for `ContextVar.reset`."""
-    return _current.set(world)
+    return CONTEXTS_WORLD.set(world)
 
 
 def resolve(group: Any, op: str) -> ProcessGroup | None:
@@ -162,7 +170,7 @@ def resolve(group: Any, op: str) -> ProcessGroup | None:
         TypeError: `group` is no group.
     """
     if group is None:
-        group = _current.get().default
+        group = CONTEXTS_WORLD.get().default
         if group is None:
             raise ValueError(f"{op}: there is no default process group; call init_process_group first")
         return group  # type: ignore[no-any-return]
@@ -192,7 +200,7 @@ def _after_fork() -> None:
         "this process was forked from one that had called init_process_group or ProcessGroup.create; groups do not "
         "survive a fork. Make them in the child, or start it with spawn"
     )
-    for world in _current.get().worlds():
+    for world in CONTEXTS_WORLD.get().worlds():
         world.forked = True
         for group in world.groups.values():
             group.poison(error)

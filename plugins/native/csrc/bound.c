@@ -111,7 +111,7 @@ static PyObject *bound_call(PyObject *self, PyObject *const *args, size_t count,
         return NULL;
     }
     if (PyVectorcall_NARGS(count) == 0 && names == NULL && bound_is_as_it_was(bound)) {
-        if (calls_do(bound->calls, &bound->given, &bound->found, bound->timeout, 0))
+        if (calls_do(bound->calls, &bound->given, &bound->found, bound->timeout))
             Py_RETURN_NONE;
         if (PyErr_Occurred())
             return bound_raise(bound);

@@ -246,7 +246,6 @@ enum { MOST_NOTED_LATE_NBYTES = 4096 };
 typedef struct {
     Calls *calls;
     const Given *given;
-    int skipped; /* frames between the call and the program */
 } Beginning;
 
 static void calls_begin(void *what)
@@ -255,7 +254,7 @@ static void calls_begin(void *what)
     PyArrayObject *array = beginning->given->array;
     PyObject *dtype = array == NULL ? NULL : (PyObject *)PyArray_DESCR(array);
     npy_intp nbytes = array == NULL ? 0 : PyArray_NBYTES(array);
-    trail_begin(beginning->calls->trail, given_name(beginning->given->key.name), dtype, nbytes, beginning->skipped);
+    trail_begin(beginning->calls->trail, given_name(beginning->given->key.name), dtype, nbytes, 0);
 }
 
 bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t sequence, PyObject *deadline, PyObject *hook,
@@ -280,9 +279,9 @@ bool calls_carry_out(Calls *calls, const Doing *doing, Given *given, uint64_t se
 }
 
 /* Make a public call, whose turn it is. */
-static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject *timeout, int skipped)
+static bool calls_make(Calls *calls, const Doing *doing, Given *given, PyObject *timeout)
 {
-    Beginning beginning = {calls, given, skipped};
+    Beginning beginning = {calls, given};
     Meanwhile begin = {calls_begin, &beginning};
     uint64_t sequence;
     bool done;
@@ -342,11 +341,11 @@ static bool calls_knows_how(Calls *calls, const Given *given, Found *found)
     return true;
 }
 
-bool calls_do(Calls *calls, Given *given, Found *found, PyObject *timeout, int skipped)
+bool calls_do(Calls *calls, Given *given, Found *found, PyObject *timeout)
 {
     if (!calls_enter(calls))
         return false;
-    bool done = calls_knows_how(calls, given, found) && calls_make(calls, &found->doing, given, timeout, skipped);
+    bool done = calls_knows_how(calls, given, found) && calls_make(calls, &found->doing, given, timeout);
     PyObject *error = !done && PyErr_Occurred() ? arguments_raised() : NULL;
     if (!calls_leave(calls) && error == NULL)
         error = arguments_raised();

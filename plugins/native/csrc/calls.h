@@ -46,9 +46,8 @@ bool calls_find(Calls *calls, const Given *given, Doing *doing);
 bool calls_take(const Calls *calls, const char *name, PyObject *args, Given *given);
 /* A time-out as a call keeps it: None, or so many seconds; NULL, without an exception, for what Python has to look at. */
 PyObject *calls_timeout_of(PyObject *given);
-/* Do the whole of a public call: `skipped` frames stand between it and the program. False if nothing was done, or if it has
-   failed, with an exception set. */
-bool calls_do(Calls *calls, Given *given, Found *found, PyObject *timeout, int skipped);
+/* Do the whole of a public call. False if nothing was done, or if it has failed, with an exception set. */
+bool calls_do(Calls *calls, Given *given, Found *found, PyObject *timeout);
 void calls_drop(Doing *doing);
 
 extern PyTypeObject BoundType;

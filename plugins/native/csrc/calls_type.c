@@ -31,7 +31,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     found.doing.way = NEVER;
     found.doing.kind = found.doing.program = NULL;
     PyObject *timeout = given_count == count + 1 && calls->trail != NULL ? calls_timeout_of(args[count]) : NULL;
-    bool done = timeout != NULL && take(&calls->members, args, &given) && calls_do(calls, &given, &found, timeout, 1);
+    bool done = timeout != NULL && take(&calls->members, args, &given) && calls_do(calls, &given, &found, timeout);
     if (done && packs)
         given_unpack(&given, args[0]);
     calls_drop(&found.doing);
@@ -301,7 +301,7 @@ static PyMethodDef methods[] = {
     {0},
 };
 
-static PyTypeObject CallsType = {
+PyTypeObject CallsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Calls",
     .tp_basicsize = sizeof(Calls),
     .tp_new = calls_new,

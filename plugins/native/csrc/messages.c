@@ -172,7 +172,7 @@ bool messages_count(Messages *messages, Way *way, uint64_t nbytes)
 void messages_begin_noting(Messages *messages, Letter *letter, PyObject *op, int64_t began_ns)
 {
     letter->serial = trail_begin_message(messages->trail, op, (PyObject *)PyArray_DESCR(letter->array), (int64_t)letter->nbytes,
-                                         letter->way == NULL ? -1 : letter->way->name, (long)letter->tag, 1, began_ns);
+                                         letter->way == NULL ? -1 : letter->way->name, (long)letter->tag, 0, began_ns);
 }
 
 static void messages_end_noting(Messages *messages, const Letter *letter)

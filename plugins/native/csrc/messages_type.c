@@ -145,7 +145,7 @@ static PyMethodDef methods[] = {
     {0},
 };
 
-static PyTypeObject MessagesType = {
+PyTypeObject MessagesType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rankwise_native.Messages",
     .tp_basicsize = sizeof(Messages),
     .tp_new = messages_new,

@@ -8,7 +8,7 @@
 
 /* The version of what rankwise and this module call of each other; see rankwise.basics.native. It is here rather than in
    Python since it is about what was built: sources may be newer. */
-enum { API_VERSION = 34 };
+enum { API_VERSION = 35 };
 #ifndef SOURCES
 #define SOURCES 0u /* what tells these sources from others; setup.py says it */
 #endif
@@ -54,7 +54,7 @@ static int module_fill(PyObject *module)
 {
     import_array1(-1);
     bool added = recorder_add_types(module) == 0 && board_add_types(module) == 0 && rings_add_types(module) == 0 &&
-                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 && PyModule_AddType(module, &EngineLockType) == 0 &&
+                 turn_add_types(module) == 0 && calls_add_types(module) == 0 && front_add_types(module) == 0 && messages_add_types(module) == 0 && state_add_types(module) == 0 && PyModule_AddType(module, &EngineLockType) == 0 &&
                  wire_add_types(module) == 0 && relay_add_types(module) == 0 && program_add_types(module) == 0 && tls_add_types(module) == 0 && shared_add_functions(module) == 0 && module_add_constants(module) == 0 &&
                  PyModule_AddIntConstant(module, "API_VERSION", API_VERSION) == 0 &&
                  PyModule_AddIntConstant(module, "SOURCES", (long)SOURCES) == 0;

@@ -30,6 +30,7 @@ static inline int64_t native_monotonic_ns(void)
 int recorder_add_types(PyObject *module);
 int board_add_types(PyObject *module);
 int calls_add_types(PyObject *module);
+int front_add_types(PyObject *module);
 int rings_add_types(PyObject *module);
 int messages_add_types(PyObject *module);
 int turn_add_types(PyObject *module);
@@ -38,5 +39,8 @@ int wire_add_types(PyObject *module);
 int relay_add_types(PyObject *module);
 int program_add_types(PyObject *module);
 int tls_add_types(PyObject *module);
+
+/* Whose methods shortcuts are. */
+extern PyTypeObject CallsType, MessagesType, WireType;
 
 #endif

@@ -50,7 +50,6 @@ typedef struct {
     int64_t waited_ns;                  /* how long others were waited for in all */
 } Wire;
 
-extern PyTypeObject WireType;
 
 static inline unsigned char *wire_room(const Wire *wire, int peer)
 {

@@ -44,7 +44,7 @@ static bool wire_take_arguments(const Wire *wire, Note *note, PyObject *const *a
 static uint64_t wire_begin_noting(Wire *wire, const Note *note, PyObject *op, int64_t began_ns)
 {
     return trail_begin_message(wire->trail, op, (PyObject *)PyArray_DESCR(note->array), (int64_t)note->nbytes,
-                               wire->links[note->peer].name, (long)note->tag, 1, began_ns);
+                               wire->links[note->peer].name, (long)note->tag, 0, began_ns);
 }
 
 /* Wait for the rest of a message that has gone half-way. */

@@ -17,6 +17,8 @@ import rankwise as dist
 
 #: How often a call is made before it is counted; how often it is then at a time, and in all at the most.
 WARM, AT_A_TIME, MOST = 3, 10, 300
+#: What a public function takes that nothing stands in front of.
+IN_PYTHON = 4
 #: What a rank does that has slept at a socket, as one does whose peers are late.
 STANDING_UP = ("release", "released", "may_be_pending")
 TERMS: dict[str, dict[str, Any]] = {
@@ -112,10 +114,12 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
         if count > most["plain"]:
             over["all_reduce_coalesced"] = count
     for where, group in (("world", None), ("subgroup", dist.new_group(list(range(size))[::-1]))):
-        made = {**collectives(group), **described(group)}
+        others = described(group)
+        made = {**collectives(group), **others}
         for name in names or made:
             call = made[name]
-            for terms, limit in most.items():
+            for terms, known in most.items():
+                limit = max(known, IN_PYTHON) if name in others else known
                 count = counted(lambda call=call, given=TERMS[terms]: call(**given), limit)
                 if count > limit:
                     over[f"{name}, {terms}, {where}"] = count

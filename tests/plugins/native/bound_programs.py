@@ -57,8 +57,11 @@ def totals() -> Any:
 
 
 def made(way: str, call: str, *args: Any, **options: Any) -> Callable[[], Any]:
-    """Return a call that has been made before, by a plan or by the public function."""
-    again = dist.prepare(call, *args, **options) if way == "plan" else partial(getattr(dist, call), *args, **options)
+    """Return a call that has been made before: by a plan, by the public function, or by what stands behind that."""
+    function = getattr(dist, call)
+    if way == "behind":
+        function = getattr(function, "__wrapped__", function)
+    again = dist.prepare(call, *args, **options) if way == "plan" else partial(function, *args, **options)
     for _ in range(WARM):
         again()
     return again

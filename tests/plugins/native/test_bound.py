@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import bound_programs as programs
 
 TIMEOUT_S = 60.0
-WAYS = ("plan", "plain")
+#: A call is bound to its arguments, or made by the public function, or by the function that compiled code stands in front of.
+WAYS = ("plan", "plain", "behind")
 both = pytest.mark.parametrize("way", WAYS)
 
 
@@ -30,6 +31,13 @@ def pool(request: pytest.FixtureRequest) -> Iterator[RankPool]:
     transport, native = request.param.split()
     with RankPool(2, env={"RANKWISE_GLOO_TRANSPORT": transport, "RANKWISE_NATIVE": native}) as made:
         yield made
+
+
+def alike(found: list[Any]) -> Any:
+    """Return what has been found in each way."""
+    first, *others = found
+    assert [first] * len(others) == others
+    return first
 
 
 def told(pool: RankPool, what: Callable[..., Any], *args: Any) -> list[Any]:
@@ -48,10 +56,9 @@ def test_a_run_is_the_call_with_what_its_arrays_are_then(pool: RankPool, what: C
 
 
 def test_the_recorder_sees_what_it_sees_of_plain_calls(pool: RankPool) -> None:
-    plan, plain = (told(pool, programs.noted, way) for way in WAYS)
-    assert plan == plain
-    assert {(where, *rest) for _, where, _, _, *rest in plan[0]} == {("noted", True, "", 1, 1, 0, 0)} | {
-        ("noted", True, "", 1, 1, 0, nbytes) for _, _, _, nbytes, *_ in plan[0]
+    first = alike([told(pool, programs.noted, way) for way in WAYS])[0]
+    assert {(where, *rest) for _, where, _, _, *rest in first} == {("noted", True, "", 1, 1, 0, 0)} | {
+        ("noted", True, "", 1, 1, 0, nbytes) for _, _, _, nbytes, *_ in first
     }
 
 
@@ -60,10 +67,9 @@ def test_a_call_is_seen_while_it_waits(pool: RankPool, way: str) -> None:
     assert told(pool, programs.seen_while_waiting, way)[0] == (1, "all_reduce", 16)
 
 
-def test_ranks_that_make_different_calls_hear_it_as_of_plain_calls(pool: RankPool) -> None:
-    plan, plain = (told(pool, programs.failed_calls, way) for way in WAYS)
-    for (errors, entries), (others, noted) in zip(plan, plain, strict=True):
-        assert [*map(same, errors + entries)] == [*map(same, others + noted)]
+def test_ranks_that_make_different_calls_hear_the_same(pool: RankPool) -> None:
+    found = [told(pool, programs.failed_calls, way) for way in WAYS]
+    for errors, entries in alike([[([*map(same, said)], [*map(same, noted)]) for said, noted in each] for each in found]):
         assert len(errors) == 2
         assert entries[-1] == "all_reduce  True"
 
@@ -72,12 +78,9 @@ def test_ranks_that_make_different_calls_hear_it_as_of_plain_calls(pool: RankPoo
     ("how", "kind"), [("destroyed", "ValueError"), ("aborted", "GroupAbortedError"), ("died", "PeerDiedError")]
 )
 def test_a_call_says_how_its_group_has_ended(how: str, kind: str) -> None:
-    plan, plain = (
-        [[same(text) for text in each] for each in run_ranks(programs.ended, 2, way, how, timeout=TIMEOUT_S)]
-        for way in WAYS
-    )
-    assert plan == plain
-    assert all(text.startswith(kind) for each in plan for text in each)
+    found = [run_ranks(programs.ended, 2, way, how, timeout=TIMEOUT_S) for way in WAYS]
+    said = alike([[[same(text) for text in each] for each in one] for one in found])
+    assert all(text.startswith(kind) for each in said for text in each)
 
 
 def same(text: str) -> str:
@@ -87,18 +90,14 @@ def same(text: str) -> str:
 
 @pytest.mark.parametrize("what", [programs.late, programs.late_of_its_own])
 def test_a_call_whose_time_is_up_names_the_late(pool: RankPool, what: Callable[..., str]) -> None:
-    plan, plain = ([same(text) for text in told(pool, what, way)] for way in WAYS)
-    assert plan == plain
-    assert plan[0].startswith("DistTimeoutError")
+    said = alike([[same(text) for text in told(pool, what, way)] for way in WAYS])
+    assert said[0].startswith("DistTimeoutError")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])
 def test_an_interrupt_ends_the_group_of_the_call_that_waits(pool: RankPool, kind: type[BaseException]) -> None:
-    plan, plain = (
-        [[same(text) for text in each] for each in told(pool, programs.interrupted, way, kind)] for way in WAYS
-    )
-    assert plan == plain
-    (mine, later), (theirs,) = plan
+    found = [told(pool, programs.interrupted, way, kind) for way in WAYS]
+    (mine, later), (theirs,) = alike([[[same(text) for text in each] for each in one] for one in found])
     assert mine == f"{kind.__name__}: by hand"
     for text in (later, theirs):
         assert text.startswith("GroupAbortedError: all_reduce")

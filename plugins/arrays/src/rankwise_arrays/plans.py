@@ -12,7 +12,7 @@ from inspect import BoundArguments, signature
 from typing import Any
 
 import rankwise as dist
-from rankwise.binding import ProcessGroup, failed, group_rank, resolve
+from rankwise.binding import TAKEN, ProcessGroup, Root, failed, group_rank, resolve
 from rankwise_arrays.kinds import Group, is_member
 from rankwise_arrays.together import compare, together
 
@@ -30,22 +30,6 @@ _COLLECTIVES = {
     "reduce_scatter": ("op",),
     "reduce_scatter_single": ("input", "op"),
     "scatter": ("src", "group_src"),
-}
-#: What shortcuts take of the arguments of the collectives that have one, by the names that these have there; `src` and
-#: `dst` are handed over as group ranks.
-_TAKEN: dict[str, tuple[str, ...]] = {
-    "all_gather": ("tensor_list", "tensor"),
-    "all_gather_single": ("output_tensor", "input_tensor"),
-    "all_reduce": ("tensor", "op"),
-    "all_to_all": ("output_tensor_list", "input_tensor_list"),
-    "all_to_all_single": ("output", "input"),
-    "barrier": (),
-    "broadcast": ("tensor", "src"),
-    "gather": ("tensor", "gather_list", "dst"),
-    "reduce": ("tensor", "op", "dst"),
-    "reduce_scatter": ("output", "input_list", "op"),
-    "reduce_scatter_single": ("output", "input", "op"),
-    "scatter": ("tensor", "scatter_list", "src"),
 }
 #: The messages, and what begins one.
 _MESSAGES = {"recv": "irecv", "send": "isend"}
@@ -168,14 +152,14 @@ def bound_call(call: str, given: Mapping[str, Any], plain: Callable[[], Any]) ->
         plain: Makes the call by that function.
     """
     group = resolve(given["group"], call)
-    if group is None or call not in _TAKEN or given.get("output_split_sizes") or given.get("input_split_sizes"):
+    if group is None or call in _MESSAGES or given.get("output_split_sizes") or given.get("input_split_sizes"):
         return plain
-    args = tuple(_handed(group, name, given) for name in _TAKEN[call])
+    args = tuple(_handed(group, name, given) for name in TAKEN[call] if name != "timeout")
     return group.shortcuts.bind(call, args, given["timeout"], plain, partial(failed, group, call=call))
 
 
 def _handed(group: ProcessGroup, name: str, given: Mapping[str, Any]) -> Any:
-    return group_rank(group, name, given[name], given[f"group_{name}"]) if name in ("src", "dst") else given[name]
+    return group_rank(group, name, given[name], given[f"group_{name}"]) if isinstance(name, Root) else given[name]
 
 
 def _plain(call: Callable[..., Any], bound: BoundArguments) -> Callable[[], Any]:

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias
 
 from typing_extensions import Buffer
@@ -15,6 +16,22 @@ class FlightRecorder:
     def entries(self) -> list[Any]: ...
     def count(self) -> None: ...
     def clear(self) -> None: ...
+
+class Front:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        names: tuple[str, ...],
+        positional: int,
+        usual: dict[str, Any],
+        taken: tuple[Any, ...],
+        world: ContextVar[Any],
+        types: tuple[type, type, type],
+        failed: Callable[[Any, BaseException, str], object],
+        made: Callable[..., Any] | None,
+        /,
+    ) -> None: ...
+    def __call__(self, *args: Any, **options: Any) -> Any: ...
 
 class Trail:
     def rehearse(self, op: str, array: Any, calls: int, /) -> None: ...
