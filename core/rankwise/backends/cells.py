@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from rankwise.backends.discovery import described
@@ -111,6 +112,12 @@ class Cell:
     def certain(self) -> bool:
         """Whether it works on any machine, so that no condition need be asked."""
         return self.support not in (Support.NO, Support.CONDITIONAL)
+
+    @cached_property
+    def certainly(self) -> Mapping[str, frozenset[str]]:
+        """Which dtypes it takes on any machine, by reduce op, and under "" without one."""
+        dtypes = self.dtypes.difference(self.only_if) if self.certain else frozenset[str]()
+        return {"": dtypes, **{op: dtypes & taken for op, taken in self.reduce_ops.items()}}
 
     @property
     def usable(self) -> bool:

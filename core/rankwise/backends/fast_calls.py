@@ -5,7 +5,7 @@ They take only what the slow path has prepared, and so has checked, once before:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -20,6 +20,7 @@ from rankwise.basics.work import Work
 from rankwise.collective.fingerprint import OrdersDifferError
 
 if TYPE_CHECKING:
+    from rankwise.backends.cells import Cell
     from rankwise.collective.call import Prepared
     from rankwise.collective.issue_order import IssuedWork, IssueOrder
 
@@ -198,6 +199,8 @@ class Caller(Protocol):
     trail: Trail
     #: The group's time-out, which may change between calls.
     timeout_s: float
+    #: What the capability table says of those collectives that depend on no condition, by name and kind of device.
+    certain: Mapping[tuple[str, str], Cell]
     #: The fast path of its plain calls; a backend may put faster ones in their place.
     shortcuts: Shortcuts
 

@@ -135,7 +135,7 @@ class ProcessGroup:
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         #: What its backend's table says of those collectives on its usual device that depend on no condition.
-        self._cells: dict[tuple[str, str], Cell] = {}
+        self.certain: dict[tuple[str, str], Cell] = {}
         #: The features and calls that were asked for, each with a kind of device, and that its backend has.
         self.granted: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
@@ -274,10 +274,10 @@ class ProcessGroup:
         """
         if self._communicators:
             device = _usual(self._communicators)
-            self.shortcuts = self._communicators[device].shortcuts(self)
             table = self._table(device)
             cells = {op: table.cell(op, device) for op in COLLECTIVES}
-            self._cells = {(op, device): cell for op, cell in cells.items() if cell.certain}
+            self.certain = {(op, device): cell for op, cell in cells.items() if cell.certain}
+            self.shortcuts = self._communicators[device].shortcuts(self)
 
     def any_lane(self, op: str, device: str | None = None) -> tuple[Communicator, str]:
         """Return a communicator for an operation without an array, and its device: the CPU's if there is one."""
@@ -340,7 +340,7 @@ class ProcessGroup:
         self.ranks, self.rank_of, self._rank, self.global_rank = (), {}, -1, -1
         self._communicators, self.parting = {}, why
         self._lanes.clear()
-        self._cells.clear()
+        self.certain.clear()
         self.shortcuts = UNUSED
 
     def communicators(self) -> list[Communicator]:
@@ -363,7 +363,7 @@ class ProcessGroup:
         """Wait for what has been issued, then give everything back. The first error is raised after the rest."""
         communicators, self._communicators = self.communicators(), {}
         self._lanes.clear()
-        self._cells.clear()
+        self.certain.clear()
         self.shortcuts = UNUSED
         errors: list[BaseException] = []
         for communicator in communicators:
@@ -387,7 +387,7 @@ class ProcessGroup:
 
     def _open_lane(self, op: str, device: str, dtype: Any, reduce_op: ReduceOp | None) -> Communicator:
         communicators = self.require_open()
-        cell = self._cells.get((op, device)) if dtype is None or dtype.itemsize else None
+        cell = self.certain.get((op, device)) if dtype is None or dtype.itemsize else None
         name = None if dtype is None else dtype_name(dtype)
         if cell is not None and cell.takes(name, None if reduce_op is None else reduce_op.name):
             return communicators[device]

@@ -106,15 +106,34 @@ static bool calls_goes_along(Calls *calls, const Given *given)
     return calls_known_nbytes(calls, given) <= *most;
 }
 
+/* Whether the group's table allows a call on any machine: it has the dtypes of each call and reduce op. */
+static bool calls_is_certain(const Calls *calls, const Given *given)
+{
+    PyObject *ops = PyDict_GetItemWithError(calls->certain, given_name(given->key.name));
+    if (ops == NULL || given->array == NULL)
+        return ops != NULL;
+    PyObject *dtypes = PyMapping_GetItemString(ops, given_reduces(given) ? kernels_op_name(given->op) : "");
+    PyObject *dtype = dtypes == NULL ? NULL : PyUnicode_FromString(wording_dtype(given->kind));
+    bool found = dtype != NULL && PySequence_Contains(dtypes, dtype) == 1;
+    Py_XDECREF(dtypes);
+    Py_XDECREF(dtype);
+    PyErr_Clear(); /* of an op that is not in the table */
+    return found;
+}
+
 /* Choose how to do a public call, if the group's table allows it: nothing else is left to be checked. Between hosts that is
    chosen here only if its data goes along. */
 static bool calls_choose(Calls *calls, const Given *given, Doing *doing)
 {
     if (calls->trail == NULL || !calls_is_plain(calls, given) || (calls->board == NULL && !calls_goes_along(calls, given)))
         return false;
-    PyObject *text = wording_of(given, PyUnicode_AsUTF8(given_name(given->key.name)));
+    PyObject *text = wording_of(given, PyUnicode_AsUTF8(given_name(given->key.name))), *digest = NULL;
     PyObject *array = given->array == NULL ? Py_None : (PyObject *)given->array;
-    PyObject *digest = text == NULL ? NULL : PyObject_CallFunction(calls->allow, "OONN", given_name(given->key.name), array, calls_option_of(calls, given), text);
+    if (text != NULL && calls_is_certain(calls, given))
+        digest = PyObject_CallOneArg(calls->digest, text);
+    else if (text != NULL)
+        digest = PyObject_CallFunction(calls->allow, "OONO", given_name(given->key.name), array, calls_option_of(calls, given), text);
+    Py_XDECREF(text);
     bool allowed = digest != NULL && digest != Py_None;
     if (allowed && calls->board != NULL)
         plans_make(doing, calls->board, given, PyLong_AsUnsignedLongLong(digest));

@@ -17,8 +17,8 @@ typedef struct {
     Trail *trail;
     Turn *turn;
     const int64_t *waited_ns; /* for how long others were waited for in all */
-    PyObject *sequence, *collected, *owner; /* of the group that is served, as the trail is; NULL before */
-    PyObject *tell, *wait, *learn, *along, *allow, *kind, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
+    PyObject *sequence, *collected, *owner, *certain; /* of the group that is served, as the trail is; NULL before */
+    PyObject *tell, *wait, *learn, *along, *digest, *allow, *kind, *garbled, *failed, *broken; /* CallHooks of rankwise_gloo_tcp: what is left to Python */
     PyArrayObject *scratch; /* memory beside what a program works on; NULL before */
     Plans plans;
     int64_t along_nbytes[NAMES]; /* up to how many bytes go along between hosts; UNASKED before Python has said it */

@@ -182,8 +182,8 @@ static PyObject *calls_bind(Calls *calls, PyObject *args)
 /* Serve the public calls of a group from now on. */
 static PyObject *calls_serve(Calls *calls, PyObject *args)
 {
-    PyObject *trail, *collected, *sequence, *owner;
-    if (!PyArg_ParseTuple(args, "O!O!OO", &TrailType, &trail, &PyDict_Type, &collected, &sequence, &owner))
+    PyObject *trail, *collected, *sequence, *owner, *certain;
+    if (!PyArg_ParseTuple(args, "O!O!OOO!", &TrailType, &trail, &PyDict_Type, &collected, &sequence, &owner, &PyDict_Type, &certain))
         return NULL;
     if (!PyIter_Check(sequence)) {
         PyErr_SetString(PyExc_TypeError, "there is no sequence");
@@ -191,6 +191,7 @@ static PyObject *calls_serve(Calls *calls, PyObject *args)
     }
     Py_XSETREF(calls->collected, Py_NewRef(collected));
     Py_XSETREF(calls->owner, Py_NewRef(owner));
+    Py_XSETREF(calls->certain, Py_NewRef(certain));
     Py_XSETREF(calls->sequence, Py_NewRef(sequence));
     Py_XSETREF(calls->trail, (Trail *)Py_NewRef(trail));
     Py_RETURN_NONE;
@@ -219,10 +220,10 @@ static PyObject *calls_ops_of(PyObject *given)
 
 /* What is asked of `CallHooks`, and what else is held. */
 static const Hook hooks[] = {
-    {"tell", AT(tell), NULL}, {"wait", AT(wait), NULL}, {"learn", AT(learn), NULL}, {"along", AT(along), NULL}, {"allow", AT(allow), NULL}, {"kind", AT(kind), NULL},
+    {"tell", AT(tell), NULL}, {"wait", AT(wait), NULL}, {"learn", AT(learn), NULL}, {"along", AT(along), NULL}, {"digest", AT(digest), NULL}, {"allow", AT(allow), NULL}, {"kind", AT(kind), NULL},
     {"garbled", AT(garbled), NULL}, {"failed", AT(failed), NULL}, {"broken", AT(broken), NULL},
     {NULL, AT(scratch), NULL}, {NULL, AT(board), NULL}, {NULL, AT(wire), NULL}, {NULL, AT(relay), NULL}, {NULL, AT(trail), NULL},
-    {NULL, AT(turn), NULL}, {NULL, AT(sequence), NULL}, {NULL, AT(collected), NULL}, {NULL, AT(owner), NULL}, {NULL, AT(members.ops), NULL},
+    {NULL, AT(turn), NULL}, {NULL, AT(sequence), NULL}, {NULL, AT(collected), NULL}, {NULL, AT(owner), NULL}, {NULL, AT(certain), NULL}, {NULL, AT(members.ops), NULL},
     {0},
 };
 

@@ -28,7 +28,7 @@ static void wording_add_numbers(Text *text, int count, const npy_intp *numbers)
     wording_add(text, count == 1 ? ",)" : ")");
 }
 
-static const char *wording_dtype(Kind kind)
+const char *wording_dtype(Kind kind)
 {
     static const char *const names[KINDS] = {[F32] = "float32", [F64] = "float64", [F16] = "float16", [BF16] = "bfloat16", [I8] = "int8",
                                              [I16] = "int16",   [I32] = "int32",   [I64] = "int64",   [U8] = "uint8",      [U16] = "uint16",

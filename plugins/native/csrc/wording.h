@@ -4,6 +4,8 @@
 
 #include "given.h"
 
+/* What the tables call a dtype. */
+const char *wording_dtype(Kind kind);
 /* The bytes that `Fingerprint.digest` of rankwise.collective.fingerprint makes a hash of; NULL with an exception set. The array
    of the call lies in C order, and is one. */
 PyObject *wording_of(const Given *given, const char *name);

@@ -44,7 +44,7 @@ class Hooks:
         self.board, order = board, IssueOrder("first")
         self.tell = order.tell
         self.calls = Calls(board, order.turn, COMPILED_OPS, self)
-        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self)
+        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self, {})
         self.asked: list[Any] = []
         self.texts: list[bytes] = []
 

@@ -64,7 +64,7 @@ class Hooks:
         self.kinds: dict[Any, SimpleNamespace] = {}
         self.tell = IssueOrder("hostile").tell
         self.calls = Calls(board, IssueOrder("hostile").turn, COMPILED_OPS, self)
-        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self)
+        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self, {})
 
     def prepare(self, name: str, elements: int) -> tuple[Any, ...]:
         """Prepare a call, and return arguments of it."""

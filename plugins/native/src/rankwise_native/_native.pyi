@@ -172,6 +172,8 @@ class CallHooks(Protocol):
         """Return the kind of a call that has been prepared, a `KindAtBoard` or a `KindBetweenHosts`, or None."""
     def along(self, name: str, /) -> int:
         """Return up to how many bytes of a call between hosts go with the comparison, of those that all ranks know."""
+    def digest(self, text: bytes, /) -> int:
+        """Return the digest of a call that is worded."""
     def allow(self, name: str, array: Any, option: Any, text: bytes, /) -> int | None:
         """Return the digest of a call which the group's table allows, or None."""
     def kind(self, name: str, array: Any, option: Any, numbers: tuple[int, ...], /) -> Any:
@@ -185,7 +187,15 @@ class CallHooks(Protocol):
 
 class Calls:
     def __init__(self, way: Turns | Wire | Relay, turn: Any, ops: dict[str, Any], hooks: CallHooks, /) -> None: ...
-    def serve(self, trail: Trail, collected: Any, sequence: Iterator[int], owner: Any, /) -> None: ...
+    def serve(
+        self,
+        trail: Trail,
+        collected: Any,
+        sequence: Iterator[int],
+        owner: Any,
+        certain: dict[str, Mapping[str, frozenset[str]]],
+        /,
+    ) -> None: ...
     def bind(
         self, name: str, args: tuple[Any, ...], timeout: Any, plain: Callable[[], Any], raised: Callable[[Any], Any], /
     ) -> Callable[[], Any]: ...

@@ -144,7 +144,8 @@ def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator
     if not isinstance(group.trail, Trail):
         return {}
     hooks.group = group
-    calls.serve(group.trail, group.collected, comm.numbers, comm)
+    certain = {op: cell.certainly for (op, device), cell in group.certain.items() if device == "cpu"}
+    calls.serve(group.trail, group.collected, comm.numbers, comm, certain)
     return {name: getattr(calls, name) for name in (*_PUBLIC, "known")} | {"bind": partial(_bind, calls)}
 
 
@@ -297,11 +298,11 @@ class KindHooks:
         chosen: Makes the kind of a call that C has chosen the way of.
     """
 
-    __slots__ = ("_chosen", "_comm", "group", "tell")
+    __slots__ = ("_chosen", "_comm", "digest", "group", "tell")
 
     def __init__(self, comm: GlooCommunicator, chosen: Callable[[GlooCommunicator, Fingerprint], CompiledKind]) -> None:
         self._comm, self._chosen = comm, chosen
-        self.tell = comm.order.tell
+        self.tell, self.digest = comm.order.tell, Fingerprint.digest_of
         #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
         self.group: Caller | Context = comm.context
 
@@ -324,7 +325,8 @@ class KindHooks:
     def allow(self, name: str, array: Array | None, option: Any, text: bytes) -> int | None:
         """Return the digest of a public call that C has worded, as far as the group's table allows that call.
 
-        C has checked everything else. If the table refuses the call, the public function finds that too, and raises it.
+        C has checked everything else, and asks only of what is not certain. If the table refuses the call, the public
+        function finds that too, and raises it.
         """
         group = self.group
         if isinstance(group, Context):  # which has no public calls
