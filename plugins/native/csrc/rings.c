@@ -10,8 +10,9 @@
 
 enum { LEAST_CAPACITY = 4096 };
 /* Small frames stay in the first pages of a ring, as each page costs both ends a fault when it is used first, which takes
-   longer than ten small messages; and a few pages stay in the caches. */
-enum { SMALL_NBYTES = 4096 + HEADER_NBYTES, FIRST_LAP_NBYTES = 32 << 10 };
+   longer than ten small messages; and a few pages stay in the caches. So do the first longer ones: later the lines that
+   the peer has read longest ago are written fastest. */
+enum { SMALL_NBYTES = 4096 + HEADER_NBYTES, LONGER_NBYTES = (16 << 10) + HEADER_NBYTES, FIRST_LAP_NBYTES = 32 << 10, LONGER_LAPS = 4, FIRST_LONGER = 64 };
 /* How much of small frames is read before the writer hears of it. */
 enum { TOLD_NBYTES = FIRST_LAP_NBYTES / 4 };
 
@@ -39,11 +40,23 @@ uint64_t rings_unread(Rings *rings)
     return rings->head - rings->known_tail;
 }
 
+/* How many times the lap of small frames a frame may use of the ring; 0 if it may use all. */
+static size_t rings_laps_of(size_t need, unsigned longer_before)
+{
+    return need <= SMALL_NBYTES ? 1 : need <= LONGER_NBYTES && longer_before < FIRST_LONGER ? LONGER_LAPS : 0;
+}
+
+static bool rings_is_behind_its_lap(const Rings *rings, size_t need, size_t at)
+{
+    size_t laps = rings_laps_of(need, rings->longer_written);
+    return laps > 0 && at >= laps * rings->lap_nbytes;
+}
+
 /* Whether a small frame had better begin a new lap, though there is room at the end of the ring. The peer has read most of
    this lap: all that it has read is room for what is written before it comes to the end of the lap. */
 static bool rings_laps_early(const Rings *rings, size_t need, size_t at)
 {
-    return need <= SMALL_NBYTES && at >= rings->lap_nbytes && rings->head - rings->known_tail <= at / 4;
+    return rings_is_behind_its_lap(rings, need, at) && rings->head - rings->known_tail <= at / 4;
 }
 
 /* How much is left unused at the end of the ring before a frame of so many bytes. */
@@ -74,7 +87,7 @@ bool rings_fit(Rings *rings, size_t nbytes)
 bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
 {
     size_t capacity = (size_t)rings->capacity, need = HEADER_NBYTES + rings_padded(nbytes), at = rings->head % capacity;
-    if (need <= SMALL_NBYTES && at >= rings->lap_nbytes)
+    if (rings_is_behind_its_lap(rings, need, at))
         rings_unread(rings);
     if (!rings_fit(rings, nbytes))
         return false;
@@ -91,6 +104,7 @@ bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
     if (nbytes > 0)
         outgoing_copy(&rings->outgoing, rings->out + at + HEADER_NBYTES, data, nbytes);
     rings->head += skipped + need;
+    rings->longer_written += need > SMALL_NBYTES;
     __builtin_prefetch(rings->out + rings->head % capacity, 1);
     /* Release: a rank that sees it sees the frame. */
     atomic_store_explicit(rings_control(rings->out, HEAD), rings->head, memory_order_release);
@@ -201,10 +215,11 @@ bool rings_have_news(const Rings *rings)
 /* Let the peer have the room of so many bytes. */
 static void rings_pass(Rings *rings, size_t nbytes)
 {
-    uint64_t most = (uint64_t)rings->capacity / 8;
-    if (nbytes <= SMALL_NBYTES && most > TOLD_NBYTES)
-        most = TOLD_NBYTES;
+    uint64_t most = (uint64_t)rings->capacity / 8, told = rings_laps_of(nbytes, rings->longer_read) * TOLD_NBYTES;
+    if (told > 0 && most > told)
+        most = told;
     rings->tail += nbytes;
+    rings->longer_read += nbytes > SMALL_NBYTES;
     uint64_t head = atomic_load_explicit(rings_control(rings->into, HEAD), memory_order_relaxed);
     /* To tell costs as much as a small message, and need not be yet: a writer that waits for room has filled far more
        than this, and this end tells of it when it reads that. */

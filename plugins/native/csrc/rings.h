@@ -33,6 +33,7 @@ typedef struct {
     unsigned long long head, tail;
     uint64_t known_tail; /* how far the peer had read when this end looked last */
     uint64_t told_tail;  /* how far the peer knows that this end has read */
+    unsigned longer_written, longer_read; /* how many frames have been that are not small */
     size_t lap_nbytes;   /* behind so much, small frames begin a new lap if the peer keeps up */
     Touched touched;
     Outgoing outgoing;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
 
 from rankwise import ReduceOp
-from rankwise.backends import Call, Fingerprint
+from rankwise.backends import Call, Cell, Condition, Fingerprint, Support
 from rankwise.basics import native
 from rankwise.basics.recording import make_recorder
 from rankwise.collective.issue_order import IssueOrder
@@ -38,21 +38,32 @@ class Alone(Exception):
 
 
 class Hooks:
-    """The Python side of calls that all end in their first wait."""
+    """The Python side of calls that all end in their first wait.
 
-    def __init__(self, board: NativeBoard) -> None:
+    Args:
+        board: Where they are made.
+        certain: What the table takes on any machine.
+    """
+
+    def __init__(self, board: NativeBoard, certain: dict[str, Mapping[str, frozenset[str]]] | None = None) -> None:
         self.board, order = board, IssueOrder("first")
         self.tell = order.tell
         self.calls = Calls(board, order.turn, COMPILED_OPS, self)
-        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self, {})
+        self.calls.serve(make_recorder().trail("default", "default", (0, 1, 2)), {}, count(), self, certain or {})
         self.asked: list[Any] = []
         self.texts: list[bytes] = []
+        self.not_certain: list[str] = []
 
     def along(self, name: str) -> NoReturn:
         raise AssertionError("calls at a board have no wire")
 
     def allow(self, name: str, array: Any, option: Any, text: bytes) -> int:
-        """Have C choose, and keep what it says that all ranks compare."""
+        """Have C choose."""
+        self.not_certain.append(name)
+        return self.digest(text)
+
+    def digest(self, text: bytes) -> int:
+        """Keep what C says that all ranks compare."""
         self.texts.append(text)
         return Fingerprint.digest_of(text)
 
@@ -129,3 +140,28 @@ def test_c_chooses_and_tells_what_python_does(board: NativeBoard, elements: int)
         assert kind is not None
         place = board._table[board._turn & 1][board.rank]
         assert tuple(board._words[place + 1 : place + 6]) == kind.prepared.about(board.rank), (name, given[-1])
+
+
+@pytest.mark.parametrize(
+    ("cell", "certain"),
+    [
+        (Cell(Support.NATIVE), True),
+        (Cell(Support.CONDITIONAL, "it depends", holds=bool), False),
+        (Cell(Support.NATIVE, dtypes=frozenset({"float64", "int8"})), False),
+        (Cell(Support.NATIVE, only_if={"float32": Condition("it depends", bool)}), False),
+        (Cell(Support.NATIVE, only_if={"float64": Condition("it depends", bool)}), True),
+        (Cell(Support.NATIVE, reduce_ops={"PRODUCT": frozenset({"float32"}), "MAX": frozenset({"int8"})}), None),
+        (None, False),
+    ],
+)
+def test_the_table_is_asked_of_what_is_not_certain(board: NativeBoard, cell: Cell | None, certain: bool | None) -> None:
+    """`certain` is None where it is for calls that do not reduce."""
+    made = calls(1, board.rank)
+    cells = {} if cell is None else {name: cell.certainly for name, _, _ in made}
+    for name, given, call in made:
+        hooks = Hooks(board, cells)
+        with pytest.raises(Alone):
+            getattr(hooks.calls, name)(*given, None)
+        expected = call.reduce_op is None if certain is None else certain
+        assert hooks.not_certain == ([] if expected else [name]), name
+        assert Fingerprint.digest_of(hooks.texts.pop()) == call.fingerprint.digest()

@@ -16,7 +16,7 @@ pytest.importorskip("rankwise_gloo_tcp", reason="rankwise-gloo-tcp is not instal
 pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
 
 from rankwise import ReduceOp
-from rankwise.backends import Call
+from rankwise.backends import Call, Fingerprint
 from rankwise.basics import native
 from rankwise.basics.recording import make_recorder
 from rankwise.collective.issue_order import IssueOrder
@@ -82,6 +82,8 @@ class Hooks:
         assert kind is not None
         self.kinds[call.kind] = SimpleNamespace(about=call.fingerprint.digest(), record=kind.prepared.about(RANK))
         return given
+
+    digest = staticmethod(Fingerprint.digest_of)
 
     def wait(self, deadline: Any) -> Any:
         if self._rng.random() < 0.5:

@@ -136,6 +136,8 @@ class CompiledHost(OneHost):
             found.update(messages(_compiled(self.comm, group) if is_default else _FirstMessage(self.comm, group)))
         if is_default:
             self.comm.prepare(Call("barrier"))  # of which there is one kind
+            assert isinstance(self.board, NativeBoard)
+            self.board.touch()
         return Shortcuts(**found)
 
 
