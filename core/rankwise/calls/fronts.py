@@ -1,6 +1,6 @@
 """Plain calls that do not run Python: compiled code stands in front of a public function and makes them.
 
-It asks the group's shortcut, as the function does. Whatever that does not take, and every call where the shortcut is not
+It asks the group's shortcut, as the function does. Whatever that does not take, and every call where it is not
 compiled, goes to the function with the same arguments.
 """
 
@@ -24,8 +24,8 @@ class Root(str):
     """The name of a parameter for a root, which a shortcut is handed as a rank in the group."""
 
 
-#: What the shortcut of each public function is handed: what is given for parameters, by their names; the group, where its
-#: class stands; and anything else as it is.
+#: What the shortcut of each public function is handed: what is given for parameters, by their names; the group, where
+#: its class stands; and anything else as it is.
 TAKEN: dict[str, tuple[Any, ...]] = {}
 
 

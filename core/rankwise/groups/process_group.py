@@ -135,7 +135,7 @@ class ProcessGroup:
         self._communicators = communicators
         self._lanes: dict[Any, Communicator] = {}
         #: What its backend's table says of those collectives on its usual device that depend on no condition.
-        self.certain: dict[tuple[str, str], Cell] = {}
+        self.certain: Mapping[tuple[str, str], Cell] = {}
         #: The features and calls that were asked for, each with a kind of device, and that its backend has.
         self.granted: dict[tuple[str, str], None] = {}
         #: For plain calls on the CPU's arrays, or on those of the only kind of device; from the first call on.
@@ -340,7 +340,7 @@ class ProcessGroup:
         self.ranks, self.rank_of, self._rank, self.global_rank = (), {}, -1, -1
         self._communicators, self.parting = {}, why
         self._lanes.clear()
-        self.certain.clear()
+        self.certain = {}
         self.shortcuts = UNUSED
 
     def communicators(self) -> list[Communicator]:
@@ -363,7 +363,7 @@ class ProcessGroup:
         """Wait for what has been issued, then give everything back. The first error is raised after the rest."""
         communicators, self._communicators = self.communicators(), {}
         self._lanes.clear()
-        self.certain.clear()
+        self.certain = {}
         self.shortcuts = UNUSED
         errors: list[BaseException] = []
         for communicator in communicators:

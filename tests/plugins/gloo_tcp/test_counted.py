@@ -16,8 +16,8 @@ WITHOUT_PYTHON = ("plain", "timeout", "timeout, int", "timeout, timedelta")
 COMPILED = {**dict.fromkeys(WITHOUT_PYTHON, 0), "async_op": 12, "async_op with timeout": 13}
 #: Hosts whose ranks have others to wait for in two ways now and then look for them in Python.
 AMONG_HOSTS = COMPILED | dict.fromkeys(WITHOUT_PYTHON, 3)
-#: And the first call of each kind: of a collective, what makes a digest of what all ranks compare; between hosts also what
-#: finds up to how many bytes go along.
+#: And the first call of each kind: of a collective, what makes a digest of what all ranks compare; between hosts also
+#: what finds up to how many bytes go along.
 FIRST_BARRIER, FIRST_COLLECTIVE = {"one host": 3, "one rank a host": 14}, {"one host": 2, "one rank a host": 20}
 #: And the first of a new size.
 NEW_SIZE = 2

@@ -75,13 +75,15 @@ def messages_in_all_ways() -> None:
             assert dist.recv(array, peer, group=others, tag=tag) == peer
             assert array.tolist() == [number] * 2
             work = dist.irecv(array, src=peer, group=others, tag=tag)
-            assert work is not None and work.wait() and work.source_rank() == peer
+            assert work is not None
+            assert work.wait()
+            assert work.source_rank() == peer
             assert array.tolist() == [number + 0.5] * 2
             dist.send(array, peer, others)
 
 
 def refused_in_both() -> list[list[tuple[str, str]]]:
-    """Return what calls say that are wrong, or mean nothing here, by a function and by the one behind: nothing is sent."""
+    """Return what calls say that are wrong, or mean nothing here, by a function and by the one behind."""
     _, size = begin()
     array, group, op = np.zeros(2), dist.group.WORLD, dist.ReduceOp.SUM
     stranger = dist.GroupMember.NON_GROUP_MEMBER

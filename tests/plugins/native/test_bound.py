@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import bound_programs as programs
 
 TIMEOUT_S = 60.0
-#: A call is bound to its arguments, or made by the public function, or by the function that compiled code stands in front of.
+#: A call is bound to its arguments, or made by the public function, or by what compiled code stands in front of.
 WAYS = ("plan", "plain", "behind")
 both = pytest.mark.parametrize("way", WAYS)
 
@@ -69,7 +69,7 @@ def test_a_call_is_seen_while_it_waits(pool: RankPool, way: str) -> None:
 
 def test_ranks_that_make_different_calls_hear_the_same(pool: RankPool) -> None:
     found = [told(pool, programs.failed_calls, way) for way in WAYS]
-    for errors, entries in alike([[([*map(same, said)], [*map(same, noted)]) for said, noted in each] for each in found]):
+    for errors, entries in alike([[[[*map(same, texts)] for texts in rank] for rank in each] for each in found]):
         assert len(errors) == 2
         assert entries[-1] == "all_reduce  True"
 
