@@ -33,14 +33,12 @@ def _mpiexec(python: str) -> str | None:
     return shutil.which("mpiexec", path=os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")]))
 
 
-def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folder: Path) -> list[list[str]]:
-    """Return the command lines that start the ranks of a contender."""
-    of_each = size // len(hosts.names) if hosts else size
+def commands(who: str, hosts: Hosts | None, ranks: list[int], program: list[str], folder: Path) -> list[list[str]]:
+    """Return the command lines that start the ranks of a contender, of which there are so many on each host."""
+    size = sum(ranks)
     if "MPI" not in who:
-        return [
-            hosts.command(rank // of_each, *kept(size, rank // of_each), *program) if hosts else program
-            for rank in range(size)
-        ]
+        places = [host for host, count in enumerate(ranks) for _ in range(count)]
+        return [hosts.command(host, *kept(size, host), *program) if hosts else program for host in places]
     words = [str(_mpiexec(program[0])), "-n", str(size)]
     agent = folder / "agent"  # starts a command on another host, as ssh would
     if hosts:
@@ -53,13 +51,13 @@ def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folde
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in {cases}esac\n')
         agent.chmod(0o755)
     if who == "Open MPI":
-        words += ["--map-by", f"ppr:{of_each}:node" if hosts else ":oversubscribe", "--bind-to", "none"]
-        words += ["--mca", "btl", "tcp,sm,self" if hosts and of_each > 1 else "tcp,self", "--mca", "pml", "ob1"]
+        words += ["--map-by", "slot" if hosts else ":oversubscribe", "--bind-to", "none"]
+        words += ["--mca", "btl", "tcp,sm,self" if hosts and max(ranks) > 1 else "tcp,self", "--mca", "pml", "ob1"]
         words += ["--mca", "mpi_yield_when_idle", str(int(size > (os.cpu_count() or 1)))]
         if hosts:
             words += [
                 "--host",
-                ",".join(f"{address}:{of_each}" for address in hosts.addresses),
+                _slots(hosts, ranks),
                 "--mca",
                 "plm_rsh_agent",
                 str(agent),
@@ -73,13 +71,15 @@ def commands(who: str, hosts: Hosts | None, size: int, program: list[str], folde
             "-launcher-exec",
             str(agent),
             "-hosts",
-            ",".join(hosts.addresses),
-            "-ppn",
-            str(of_each),
+            _slots(hosts, ranks),
             "-iface",
             "eth0",
         ]
     return [hosts.command(0, *kept(size, 0), *words, *program) if hosts else [*words, *program]]
+
+
+def _slots(hosts: Hosts, ranks: list[int]) -> str:
+    return ",".join(f"{address}:{count}" for address, count in zip(hosts.addresses, ranks, strict=True))
 
 
 def kept(size: int, host: int) -> list[str]:

@@ -4,6 +4,7 @@
     python benchmarks/wire_peers.py --loopback --rounds 1 --sizes 8
     sudo python benchmarks/wire_peers.py --mpich .venv-mpich/bin/python --torch .venv-torch/bin/python
     sudo python benchmarks/wire_peers.py --hosts 4 --ranks 2          # on each
+    sudo python benchmarks/wire_peers.py --ranks 1 3                  # on the first, and on the second
     sudo python benchmarks/wire_peers.py --ranks 2 --calls reduce all_gather reduce_scatter all_to_all gather scatter
 
 Each contender has processes of its own, which also hold a plain socket, and take turns with it: what the machine does
@@ -253,18 +254,18 @@ def together(floor: Floor | None, calls: Timed) -> None:
 
 
 def measured(
-    who: str, hosts: Hosts | None, size: int, program: list[str], env: dict[str, str], folder: Path
+    who: str, hosts: Hosts | None, counts: list[int], program: list[str], env: dict[str, str], folder: Path
 ) -> dict[str, Any]:
     """Run one contender once, and return what rank 0 has found."""
     env = {**env, "RANKWISE_NATIVE": "off" if "Python" in who else "on"}
     if who == "MPICH":  # namespaces of one machine share memory, which it would use
         env |= {
-            "MPIR_CVAR_NOLOCAL": str(int(not hosts or size == len(hosts.names))),
+            "MPIR_CVAR_NOLOCAL": str(int(not hosts or max(counts) == 1)),
             "UCX_TLS": "tcp,self",
             "FI_PROVIDER": "tcp",
             "UCX_NET_DEVICES": "eth0" if hosts else "lo",
         }
-    lines = commands(who, hosts, size, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
+    lines = commands(who, hosts, counts, [*program, "--work", who, "--ports", *map(str, free_ports())], folder)
     before = sent(hosts, "eth0"), sent(hosts, "lo")
     ranks = [
         subprocess.Popen(line, env={**env, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
@@ -349,7 +350,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--loopback", action="store_true", help="no namespaces: over the loopback interface")
     parser.add_argument("--hosts", type=int, default=2)
-    parser.add_argument("--ranks", type=int, default=1, help="on each host")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="on each host, or one number for each")
     parser.add_argument("--busy", type=int, default=0, help="how many other processes are busy all the time")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 16 << 10, 1 << 20, 16 << 20])
     parser.add_argument("--calls", nargs="+", choices=CALLS, default=USUAL)
@@ -362,10 +363,12 @@ def main() -> None:
     parser.add_argument("--ports", type=int, nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--turn-file", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    size = given.hosts * given.ranks
+    counts = given.ranks * given.hosts if len(given.ranks) == 1 else given.ranks
+    if len(counts) != given.hosts:
+        parser.error(f"--ranks: one number for all {given.hosts} hosts is wanted, or one for each")
     if given.work:
         plain_sockets.PORTS = tuple(given.ports)
-        work(given.work, given.calls, given.sizes, given.turns, size, given.ranks, given.turn_file)
+        work(given.work, given.calls, given.sizes, given.turns, sum(counts), counts[0], given.turn_file)
         return
     reason = "" if given.loopback else forbidden()
     if reason:
@@ -377,7 +380,7 @@ def main() -> None:
             **os.environ,
             "MASTER_ADDR": hosts.addresses[0] if hosts else "127.0.0.1",
             "GLOO_SOCKET_IFNAME": "eth0" if hosts else "lo",
-            "RANKWISE_GLOO_TRANSPORT": "tcp" if given.ranks == 1 else "auto",
+            "RANKWISE_GLOO_TRANSPORT": "tcp" if max(counts) == 1 else "auto",
             "RANKWISE_SECRET_FILE": str(write_secret(folder)),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -388,14 +391,14 @@ def main() -> None:
             "--hosts",
             str(given.hosts),
             "--ranks",
-            str(given.ranks),
+            *map(str, given.ranks),
             "--turns",
             str(given.turns),
             "--sizes",
             *map(str, given.sizes),
             "--calls",
             *given.calls,
-            *(("--turn-file", str(folder / "turn")) if given.ranks > 1 or given.hosts > 2 else ()),
+            *(("--turn-file", str(folder / "turn")) if sum(counts) > 2 else ()),
         ]
         reasons = {who: why for who in given.only if (why := missing(who, pythons[who]))}
         found: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -403,7 +406,7 @@ def main() -> None:
         for _ in range(given.rounds):
             for who in given.only:
                 if who not in reasons:
-                    for cell, pairs in measured(who, hosts, size, [pythons[who], *program], env, folder).items():
+                    for cell, pairs in measured(who, hosts, counts, [pythons[who], *program], env, folder).items():
                         found.setdefault(who, {}).setdefault(cell, []).extend(pairs)
     print(report(found, reasons), *([against(found)] if len(found) > 1 else []), sep="\n\n")
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
