@@ -58,7 +58,7 @@ static inline size_t board_slot_nbytes(const Board *board, int slots)
 static inline void board_put(Board *board, unsigned long long parity, size_t at, const void *from, size_t nbytes)
 {
     unsigned char *area = board_area(board, board->rank, parity);
-    outgoing_touch(&board->touched[parity & 1], area, board->area_nbytes, at, nbytes);
+    outgoing_touch(&board->touched[parity & 1], area, board->area_nbytes, at, nbytes, 0);
     outgoing_copy(&board->outgoing, area + at, from, nbytes);
 }
 

@@ -20,10 +20,11 @@ typedef struct {
 /* Copy what another rank will read. It is there before anything that is written later with an order of release. */
 void outgoing_copy(Outgoing *outgoing, void *to, const void *from, size_t nbytes);
 
-/* Which of 16 pieces of a stretch of memory have been touched. */
-typedef uint16_t Touched;
+/* Which of 32 pieces of a stretch of memory have been touched. */
+typedef uint32_t Touched;
 
-/* Have the pages of some bytes that are about to be written, out of `room` bytes that begin at `base`. */
-void outgoing_touch(Touched *touched, const unsigned char *base, size_t room, size_t begin, size_t nbytes);
+/* Have the pages of some bytes that are about to be written, out of `room` bytes that begin at `base`, and up to `most` of their
+   pieces that follow. */
+void outgoing_touch(Touched *touched, const unsigned char *base, size_t room, size_t begin, size_t nbytes, int most);
 
 #endif

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LEAST_CAPACITY = 4096 };
+enum { LEAST_CAPACITY = 4096, MOST_AHEAD = 8 };
 /* Small frames stay in the first pages of a ring, as each page costs both ends a fault when it is used first, which takes
    longer than ten small messages; and a few pages stay in the caches. So do the first longer ones: later the lines that
    the peer has read longest ago are written fastest. */
@@ -96,7 +96,7 @@ bool rings_write(Rings *rings, Frame frame, const void *data, size_t nbytes)
         rings_put_word(rings->out + at, WRAP);
         at = 0;
     }
-    outgoing_touch(&rings->touched, rings->out, capacity, at, need);
+    outgoing_touch(&rings->touched, rings->out, capacity, at, need, MOST_AHEAD);
     rings_put_word(rings->out + at, frame.first);
     rings_put_word(rings->out + at + 8, frame.length);
     rings_put_word(rings->out + at + 16, frame.marks);

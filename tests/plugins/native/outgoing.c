@@ -89,8 +89,8 @@ static void expect_pages(void)
     enum { STRETCH = 1 << 20, PAGE = 4096 };
     unsigned char there[STRETCH / PAGE], *stretch = mmap(NULL, STRETCH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     Touched touched = 0;
-    outgoing_touch(&touched, stretch, STRETCH, 200 << 10, 100);
-    outgoing_touch(&touched, stretch, STRETCH, 300 << 10, 64 << 10);
+    outgoing_touch(&touched, stretch, STRETCH, 200 << 10, 100, 0);
+    outgoing_touch(&touched, stretch, STRETCH, 300 << 10, 64 << 10, 0);
     mincore(stretch, STRETCH, there);
     for (size_t page = 0; page < STRETCH / PAGE; page++) {
         bool written = page * PAGE >= 300 << 10 && page * PAGE < 364 << 10, far = page * PAGE < 256 << 10 || page * PAGE > 420 << 10;
@@ -99,10 +99,10 @@ static void expect_pages(void)
             wrong++;
         }
     }
-    outgoing_touch(&touched, stretch, STRETCH, STRETCH - (16 << 10), 16 << 10);
+    outgoing_touch(&touched, stretch, STRETCH, STRETCH - (16 << 10), 16 << 10, 0);
     for (size_t at = 0; at < STRETCH; at += 8 << 10)
-        outgoing_touch(&touched, stretch, STRETCH, at, 8 << 10);
-    wrong += touched != UINT16_MAX;
+        outgoing_touch(&touched, stretch, STRETCH, at, 8 << 10, 0);
+    wrong += touched != UINT32_MAX;
     munmap(stretch, STRETCH);
 }
 

@@ -135,10 +135,15 @@ class CompiledHost(OneHost):
         if isinstance(group.trail, Trail) and self.comm.engine.peers.pipes:
             found.update(messages(_compiled(self.comm, group) if is_default else _FirstMessage(self.comm, group)))
         if is_default:
-            self.comm.prepare(Call("barrier"))  # of which there is one kind
+            self.comm.prepare(Call("barrier"))  # of which there is one kind,
+            found.get("known", _nothing)("barrier", ())  # which C then knows
             assert isinstance(self.board, NativeBoard)
             self.board.touch()
         return Shortcuts(**found)
+
+
+def _nothing(*args: Any) -> None:
+    """Know no call, as where nothing is served."""
 
 
 def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator) -> dict[str, Any]:
