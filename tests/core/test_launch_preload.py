@@ -209,7 +209,7 @@ print(len(looks), len(late), *late)
         assert done.returncode == 0, done.stderr
         for line in done.stdout.splitlines():
             looks, late = map(int, line.split()[1:3])
-            assert ((looks == 0), (late < 10)) == (few, few), line
+            assert ((looks == 0), (late < 12)) == (few, few), line
 
 
 SPAWNING = """

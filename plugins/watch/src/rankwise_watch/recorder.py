@@ -8,12 +8,10 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any, TypedDict
 
-import rankwise
 from rankwise.observing import Entry, FlightRecorder, unasked
 from rankwise_watch.stacks import SourceLine, stacks
 
 #: The folder of the package, with the separator.
-_PACKAGE = os.path.dirname(os.path.abspath(rankwise.__file__)) + os.sep
 
 #: For how long a look at the threads serves heartbeats.
 _RECENT_NS = 15_000_000_000
@@ -157,13 +155,11 @@ def line_of(code: CodeType, lasti: int) -> int:
 
 
 def _inside(entry: Entry, stack: list[SourceLine]) -> bool:
-    """Tell whether the program's call that an entry was made for has not returned."""
-    within, call = False, SourceLine(*site(entry))
-    for place in stack:
-        if place == call:
-            return within
-        within = within or place.file.startswith(_PACKAGE)
-    return False
+    """Tell whether the program's call that an entry was made for has not returned: its line is on the thread's stack.
+
+    Compiled calls have no frame of this package's in between, nor any other while they wait.
+    """
+    return SourceLine(*site(entry)) in stack
 
 
 def _maybe(entry: Entry | None, now: int) -> Step | None:
