@@ -42,9 +42,9 @@ class Proxy:
     def close(self) -> None:
         """End all connections."""
         self._ended.set()
-        self._listener.close()
         for thread in self._threads:
             thread.join(10)
+        self._listener.close()
         for sock, _ in self._held:
             sock.close()
 
