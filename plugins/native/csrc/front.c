@@ -193,6 +193,10 @@ static PyObject *front_call(PyObject *self, PyObject *const *args, size_t count,
 {
     const Front *front = (Front *)self;
     PyObject *values[MOST_PARAMETERS], *result = NULL;
+    if (front->function == NULL) { /* what the collector ends may call it once more */
+        PyErr_SetString(PyExc_ReferenceError, "this function has been let go");
+        return NULL;
+    }
     if (front_sort(front, args, PyVectorcall_NARGS(count), names, values)) {
         PyObject *group = front_group(front, values[front->group]);
         if (group != NULL)

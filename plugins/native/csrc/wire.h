@@ -50,7 +50,6 @@ typedef struct {
     int64_t waited_ns;                  /* how long others were waited for in all */
 } Wire;
 
-
 static inline unsigned char *wire_room(const Wire *wire, int peer)
 {
     return wire->links[peer].room.buf;

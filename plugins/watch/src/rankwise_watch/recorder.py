@@ -11,8 +11,6 @@ from typing import Any, TypedDict
 from rankwise.observing import Entry, FlightRecorder, unasked
 from rankwise_watch.stacks import SourceLine, stacks
 
-#: The folder of the package, with the separator.
-
 #: For how long a look at the threads serves heartbeats.
 _RECENT_NS = 15_000_000_000
 #: How many pending operations a rank tells of.
