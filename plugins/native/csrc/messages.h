@@ -20,6 +20,7 @@ typedef struct {
     WindowState *window;
     long name;    /* its global rank */
     pid_t pid;    /* its process, if that one's memory may be read; else 0 */
+    bool joint;   /* whether a copy has the words for copies that both ranks make together */
     uint64_t due; /* what was received and Python has not heard of */
     PyObject *key; /* of the line in which its receives of a tag wait, as was asked for last; NULL for none */
     unsigned key_tag;

@@ -1,12 +1,15 @@
 /* Messages that are only offered: the receiver reads the sender's memory, and answers with a receipt. The engine knows every
-   offer, so that it can end each as any other; here one rank writes the offer, and the other reads the memory. */
+   offer, so that it can end each as any other; here one rank writes the offer, and the other reads the memory. A sender that
+   waits for the receipt copies as well, as long as pieces are left: two processors copy up to twice as fast as one. */
 #include "messages.h"
 #include "arguments.h"
+#include <sched.h>
 #include <sys/uio.h>
 
-/* How much is read at a time, and for how long before somebody else must have a say. */
-enum { READ_AT_ONCE_NBYTES = 4 << 20 };
-static const int64_t READ_NS = 5000000;
+/* For how long a rank copies before somebody else must have a say. */
+static const int64_t COPY_NS = 5000000;
+/* How often a receiver looks for the sender's last piece before it lets others have the processor. */
+enum { BRIEF_LOOKS = 1000 };
 
 static uint32_t offers_ident_of(const Frame *frame)
 {
@@ -67,19 +70,64 @@ bool messages_meet_offered(Messages *messages, const Way *way, const Frame *fram
     return true;
 }
 
-/* Look for the receipt for about as long as reading takes. */
-static bool offers_await_receipt(Messages *messages, const Letter *letter)
+/* An offer that its sender waits for. */
+typedef struct {
+    const Letter *letter;
+    uint32_t ident;
+    bool copies; /* whether this rank has copied some of it since it looked last */
+} Offered;
+
+/* Whether anything is to be done: the receipt has come, or something else; or the receiver has begun to copy. */
+static bool offers_has_news(void *what)
 {
+    const Offered *offered = what;
+    const Rings *rings = offered->letter->way->rings;
+    return rings_have_news(rings) || joint_has_left(rings_joint(rings, false), offered->ident);
+}
+
+/* Write a piece to the receiver's memory. */
+static bool offers_write_piece(const Letter *letter, uint64_t address, size_t piece)
+{
+    size_t part = joint_piece_nbytes(letter->nbytes), begin = piece * part;
+    size_t now = letter->nbytes - begin < part ? letter->nbytes - begin : part;
+    struct iovec here = {(unsigned char *)PyArray_DATA(letter->array) + begin, now}, there = {(void *)(uintptr_t)(address + begin), now};
+    /* opens: the array of another rank's receive (process_vm_writev)
+     * reached by: the ranks of a host, of one user
+     * guarded by: the kernel asks who may trace whom; the receiver has written the address to a ring for this one message, and does not leave
+     * its receive while a piece is being written; `RANKWISE_GLOO_PEER_MEMORY=off` does without
+     * proved by: tests/plugins/native/test_joint.py */
+    return process_vm_writev(letter->way->pid, &here, 1, &there, 1, 0) == (ssize_t)now;
+}
+
+/* Copy pieces until none is left, or somebody else must have a say. */
+static void offers_copy(Offered *offered, int64_t until)
+{
+    Joint *joint = rings_joint(offered->letter->way->rings, false);
+    uint64_t address = 0;
+    int64_t piece;
+    while (native_monotonic_ns() < until && (piece = joint_take_first(joint, offered->ident, &address)) >= 0) {
+        joint_wrote(joint, piece, offers_write_piece(offered->letter, address, (size_t)piece));
+        offered->copies = true;
+    }
+}
+
+/* Look for the receipt for about as long as reading takes, and copy meanwhile. */
+static bool offers_await_receipt(Messages *messages, Offered *offered)
+{
+    const Letter *letter = offered->letter;
     Rings *rings = letter->way->rings;
-    int64_t until = native_monotonic_ns() + (int64_t)(letter->nbytes < READ_NS ? letter->nbytes : READ_NS);
+    int64_t until = native_monotonic_ns() + (int64_t)(letter->nbytes < COPY_NS ? letter->nbytes : COPY_NS);
     bool come;
+    offered->copies = false;
     if (messages->patience.may_spin && rings_share_processor(rings))
         return false;
     rings_enter(rings);
     Py_BEGIN_ALLOW_THREADS
-    do
-        come = patience_look(&messages->patience, messages_has_news, rings, false);
-    while (!come && messages->patience.may_spin && native_monotonic_ns() < until);
+    do {
+        patience_look(&messages->patience, offers_has_news, offered, false);
+        offers_copy(offered, until);
+        come = rings_have_news(rings);
+    } while (!come && messages->patience.may_spin && native_monotonic_ns() < until);
     Py_END_ALLOW_THREADS
     rings_leave(rings);
     return come;
@@ -97,15 +145,26 @@ static bool offers_take_receipt(Messages *messages, const Letter *letter, unsign
     return request != NULL;
 }
 
+/* Wait for the receipt as long as it makes sense here; whether it has come. An exception may be set. */
+static bool offers_met(Messages *messages, const Letter *letter, unsigned long long ident)
+{
+    Offered offered = {.letter = letter, .ident = (uint32_t)ident};
+    do {
+        if (offers_await_receipt(messages, &offered))
+            return messages_sound(messages, letter->way) && offers_take_receipt(messages, letter, ident);
+    } while (offered.copies && messages_sound(messages, letter->way) && PyErr_CheckSignals() == 0);
+    return false;
+}
+
 bool messages_send_offer(Messages *messages, Letter *letter)
 {
     unsigned long long ident = 0;
     messages_begin_noting(messages, letter, text_send, 0);
     RequestState *request = offers_make(messages, letter, &ident);
-    if (request != NULL && ident != 0 && offers_await_receipt(messages, letter) && messages_sound(messages, letter->way) &&
-        offers_take_receipt(messages, letter, ident)) {
-        Py_DECREF(request);
-        return true;
+    bool met = request != NULL && ident != 0 && offers_met(messages, letter, ident);
+    if (met || PyErr_Occurred()) {
+        Py_XDECREF(request);
+        return met;
     }
     return messages_finish(messages, (PyObject *)request, "send to", letter);
 }
@@ -130,19 +189,78 @@ PyObject *messages_begin_offer(Messages *messages, const Letter *letter, PyObjec
 
 /* ------------------------------------------------------------------ the receiver */
 
-/* Copy from the sender's memory without the interpreter, for a while; how much of it has been copied so far, or -1. */
-static ssize_t offers_read_on(const Letter *letter, uint64_t address, size_t length, size_t done)
+/* A message that is being copied out of its sender's memory. */
+typedef struct {
+    PyArrayObject *array;
+    Way *way;
+    uint64_t from, nbytes;
+    Joint *joint; /* that of the ring, or `alone` if another copy has it */
+    Joint alone;
+} Reading;
+
+/* What an attempt to go on with it has come to. */
+typedef enum { UNREADABLE, HALF_READ, READ } Read;
+
+static void offers_begin_reading(Reading *reading, const Frame *offer)
 {
-    unsigned char *data = PyArray_DATA(letter->array);
-    int64_t until = native_monotonic_ns() + READ_NS;
-    do {
-        size_t now = length - done < READ_AT_ONCE_NBYTES ? length - done : READ_AT_ONCE_NBYTES;
-        struct iovec here = {data + done, now}, there = {(void *)(uintptr_t)(address + done), now};
-        if (process_vm_readv(letter->way->pid, &here, 1, &there, 1, 0) != (ssize_t)now)
-            return -1;
-        done += now;
-    } while (done < length && native_monotonic_ns() < until);
-    return (ssize_t)done;
+    Way *way = reading->way;
+    bool together = !way->joint && joint_is_possible(offer->length);
+    reading->from = offer->address;
+    reading->nbytes = offer->length;
+    reading->joint = together ? rings_joint(way->rings, true) : &reading->alone;
+    way->joint |= together;
+    rings_enter(way->rings);
+    Py_INCREF(reading->array);
+    joint_open(reading->joint, together ? offers_ident_of(offer) : 0, offer->length, PyArray_DATA(reading->array));
+}
+
+/* Let the sender take no more. If it stands still in the midst of a piece it may go on at any time, so that the array has to
+   stay for ever; and a copy that came later could not know whose piece ends. */
+static void offers_leave_reading(Reading *reading)
+{
+    joint_shut(reading->joint);
+    bool ends = !joint_is_written_to(reading->joint);
+    if (ends)
+        Py_DECREF(reading->array);
+    if (reading->joint != &reading->alone)
+        reading->way->joint = !ends;
+    rings_leave(reading->way->rings);
+}
+
+static bool offers_read_piece(const Reading *reading, uint64_t piece)
+{
+    size_t part = joint_piece_nbytes(reading->nbytes), begin = piece * part;
+    size_t now = reading->nbytes - begin < part ? reading->nbytes - begin : part;
+    struct iovec here = {(unsigned char *)PyArray_DATA(reading->array) + begin, now}, there = {(void *)(uintptr_t)(reading->from + begin), now};
+    return process_vm_readv(reading->way->pid, &here, 1, &there, 1, 0) == (ssize_t)now;
+}
+
+/* Wait for the piece that the sender is writing; or read it too if that one could not. */
+static Read offers_await_piece(const Reading *reading, int64_t until)
+{
+    for (unsigned n = 1; joint_is_written_to(reading->joint); n++) {
+        if (n < BRIEF_LOOKS)
+            RELAX();
+        else if (native_monotonic_ns() < until)
+            sched_yield();
+        else
+            return HALF_READ; /* whoever looks after the sender tells that it has died */
+    }
+    int64_t missing = joint_not_written(reading->joint);
+    return missing < 0 || offers_read_piece(reading, (uint64_t)missing) ? READ : UNREADABLE;
+}
+
+/* Copy from the sender's memory without the interpreter, for a while. */
+static Read offers_read_on(const Reading *reading)
+{
+    int64_t until = native_monotonic_ns() + COPY_NS, piece;
+    while ((piece = joint_take_last(reading->joint)) >= 0) {
+        if (!offers_read_piece(reading, (uint64_t)piece))
+            return UNREADABLE;
+        if (native_monotonic_ns() >= until)
+            return HALF_READ;
+    }
+    return offers_await_piece(reading, until);
 }
 
 /* Tell the sender that its message has been read. */
@@ -167,20 +285,30 @@ static bool offers_end_reading(Messages *messages, const Letter *letter, const F
     return counted != NULL && offers_answer(messages, letter, offers_ident_of(offer));
 }
 
+/* Read all of an offered message as long as it makes sense; if signals are `heard` one of them may end it, with an exception. */
+static Read offers_read(Messages *messages, PyArrayObject *array, Way *way, const Frame *offer, bool heard)
+{
+    Reading reading = {.array = array, .way = way};
+    Read come;
+    offers_begin_reading(&reading, offer);
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        come = offers_read_on(&reading);
+        Py_END_ALLOW_THREADS
+    } while (come == HALF_READ && (!heard || PyErr_CheckSignals() == 0) && !messages_has_failed(messages));
+    offers_leave_reading(&reading);
+    return come;
+}
+
 Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer)
 {
-    ssize_t done = 0;
     rings_advance(letter->way->rings, 0);
-    while (done >= 0 && (uint64_t)done < offer.length) {
-        Py_BEGIN_ALLOW_THREADS
-        done = offers_read_on(letter, offer.address, (size_t)offer.length, (size_t)done);
-        Py_END_ALLOW_THREADS
-        if (PyErr_CheckSignals() < 0)
-            return FAILED;
-        if (messages_has_failed(messages))
-            return NOTHING; /* the slow path raises what all ranks raise */
-    }
-    if (done >= 0)
+    Read come = offers_read(messages, letter->array, letter->way, &offer, true);
+    if (PyErr_Occurred())
+        return FAILED;
+    if (messages_has_failed(messages))
+        return NOTHING; /* the slow path raises what all ranks raise */
+    if (come == READ)
         return offers_end_reading(messages, letter, &offer) ? TAKEN : FAILED;
     PyObject *rest = PyObject_CallFunction(messages->ask_for, "OiI(KkK)", letter->array, letter->peer, letter->tag, (unsigned long long)offer.length,
                                            (unsigned long)offers_ident_of(&offer), (unsigned long long)(offer.marks >> 32));
@@ -190,15 +318,10 @@ Taken messages_take_offer(Messages *messages, Letter *letter, Frame offer)
 void messages_read_posted(Messages *messages, Way *way, RequestState *request, Frame offer)
 {
     Letter letter = {.array = (PyArrayObject *)request->array, .way = way, .peer = (int)(way - messages->ways)};
-    ssize_t done = 0;
-    while (done >= 0 && (uint64_t)done < offer.length && !messages_has_failed(messages)) { /* a signal ends no request */
-        Py_BEGIN_ALLOW_THREADS
-        done = offers_read_on(&letter, offer.address, (size_t)offer.length, (size_t)done);
-        Py_END_ALLOW_THREADS
-    }
+    Read come = offers_read(messages, letter.array, way, &offer, false); /* a signal ends no request */
     if (request->done) /* it has been given up meanwhile */
         return;
-    if (done >= 0 && !messages_has_failed(messages)) {
+    if (come == READ && !messages_has_failed(messages)) {
         request->nbytes = offer.length;
         if (offers_end_reading(messages, &letter, &offer))
             messages_end(messages, request, request->peer);

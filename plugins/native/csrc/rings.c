@@ -276,6 +276,11 @@ void rings_advance(Rings *rings, size_t nbytes)
     rings_pass(rings, HEADER_NBYTES + rings_padded(nbytes));
 }
 
+Joint *rings_joint(const Rings *rings, bool received)
+{
+    return (Joint *)(void *)rings_control(received ? rings->into : rings->out, JOINT);
+}
+
 /* ------------------------------------------------------------------ for the class in Python */
 
 static void rings_let_memory_go(Rings *rings)

@@ -3,6 +3,7 @@
 #ifndef RANKWISE_RINGS_H
 #define RANKWISE_RINGS_H
 
+#include "joint.h"
 #include "outgoing.h"
 #include "waiting.h"
 
@@ -10,8 +11,8 @@
 enum { MOST_PEERS = 64 };
 enum { HEADER_NBYTES = 32, CONTROL_NBYTES = 256 };
 /* Words of the control block: how far the writer has come and whether it waits for room; how far the reader has, and
-   what it waits for. */
-enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17 };
+   what it waits for; and what both copy together. */
+enum { HEAD = 0, WANTS_ROOM = 1, TAIL = 16, WAITS_FOR = 17, JOINT = 24 };
 /* What a rank says of its sleep: that a byte in its bell wakes it, or a change of the word that says so. */
 enum { AWAKE = 0, AT_BELL = 1, AT_WORD = 2 };
 /* The kinds of frames that are known here; all others are Python's. */
@@ -82,6 +83,8 @@ bool rings_have_news(const Rings *rings);
 bool rings_next(Rings *rings, Frame *frame);
 /* Pass over the next frame, of which so many bytes follow the header. */
 void rings_advance(Rings *rings, size_t nbytes);
+/* The words of a copy that the peer and this rank make together: of what the peer sends, or of what this rank does. */
+Joint *rings_joint(const Rings *rings, bool received);
 /* Begin and end to use the memory without the interpreter; it stays for as long. */
 void rings_enter(Rings *rings);
 void rings_leave(Rings *rings);

@@ -1,12 +1,14 @@
-/* Threads that meet at a board, pass data, look and sleep: for ThreadSanitizer, which sees what is not ordered.
+/* Threads that meet at a board, pass data, look and sleep, and that copy together: for ThreadSanitizer, which sees what is not ordered.
    scripts/native builds and runs it; no Python takes part. */
 #include "board.h"
+#include "joint.h"
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, ROUNDS = 20000, BYTES = 256 };
+enum { RANKS = 3, ROUNDS = 20000, BYTES = 256, COPIES = 200, LONG = (2 << 20) + 1 };
 
 static unsigned char *memory;
 static size_t nbytes;
@@ -53,6 +55,67 @@ static void *run(void *argument)
     return NULL;
 }
 
+static Joint joint;
+static unsigned char sent[LONG], got[LONG];
+static Word round_of_copies; /* which the receiver has ended */
+
+static void copy_piece(int64_t piece)
+{
+    size_t part = joint_piece_nbytes(LONG), begin = (size_t)piece * part;
+    memcpy(got + begin, sent + begin, LONG - begin < part ? LONG - begin : part);
+}
+
+static void *receive(void *unused)
+{
+    int64_t piece;
+    (void)unused;
+    for (uint32_t ident = 1; ident <= COPIES; ident++) {
+        memset(got, 0, LONG);
+        memset(sent, (int)ident, LONG);
+        joint_open(&joint, ident, LONG, got);
+        while ((piece = joint_take_last(&joint)) >= 0)
+            copy_piece(piece);
+        while (joint_is_written_to(&joint))
+            sched_yield();
+        for (size_t at = 0; at < LONG; at++)
+            if (got[at] != (unsigned char)ident) {
+                atomic_store(&round_of_copies, COPIES);
+                return "a piece has not been copied";
+            }
+        atomic_store_explicit(&round_of_copies, ident, memory_order_release);
+    }
+    return NULL;
+}
+
+static void *send_along(void *unused)
+{
+    uint64_t address, ident;
+    int64_t piece, helped = 0;
+    (void)unused;
+    while ((ident = atomic_load_explicit(&round_of_copies, memory_order_relaxed) + 1) <= COPIES) {
+        if ((piece = joint_take_first(&joint, (uint32_t)ident, &address)) < 0)
+            continue;
+        copy_piece(piece);
+        joint_wrote(&joint, piece, true);
+        helped++;
+    }
+    return helped > 0 ? NULL : "the sender has copied nothing";
+}
+
+static int copies(void)
+{
+    pthread_t threads[2];
+    void *told[2];
+    pthread_create(&threads[0], NULL, receive, NULL);
+    pthread_create(&threads[1], NULL, send_along, NULL);
+    for (int n = 0; n < 2; n++)
+        pthread_join(threads[n], &told[n]);
+    for (int n = 0; n < 2; n++)
+        if (told[n] != NULL)
+            return printf("%s: %s\n", n == 0 ? "receiver" : "sender", (const char *)told[n]);
+    return 0;
+}
+
 int main(void)
 {
     pthread_t threads[RANKS];
@@ -71,5 +134,5 @@ int main(void)
             wrong = printf("rank %d: %s\n", rank, (const char *)told);
     }
     free(memory);
-    return wrong != 0;
+    return wrong != 0 || copies() != 0;
 }
