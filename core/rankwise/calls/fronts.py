@@ -46,10 +46,29 @@ def fronted(
         if compiled is None:
             return function
         types = World, ProcessGroup, Shortcuts
-        front = compiled.Front(function, *_parameters_of(function), taken, CONTEXTS_WORLD, types, ends, made)
+        front = compiled.Front(function, *_parameters_of(function), taken, CONTEXTS_WORLD, types, _as_in(function, ends), made)
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):  # for whoever reads a function without calling it
+            setattr(front, name, getattr(function, name))
         return cast("_Function", update_wrapper(front, function))
 
     return put
+
+
+def _as_in(function: Any, ends: Callable[..., object]) -> Callable[..., object]:
+    """Return what ends a call in a frame of the function's name: what looks at the error finds the public call outermost."""
+
+    def call(pg: ProcessGroup, error: BaseException, name: str) -> None:
+        context = error.__context__
+        try:
+            raise error
+        except BaseException as raised:
+            raised.__context__ = context
+            ends(pg, raised, name)
+        finally:
+            del error, context  # whose traceback holds this frame
+
+    call.__code__ = call.__code__.replace(co_name=function.__name__)
+    return call
 
 
 def _parameters_of(function: Any) -> tuple[tuple[str, ...], int, dict[str, Any]]:

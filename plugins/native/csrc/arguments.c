@@ -69,9 +69,14 @@ PyObject *arguments_raised(void)
 
 void arguments_raise(PyObject *error)
 {
+    /* Not PyErr_SetObject: the error is raised again, in the context that it has. */
+#if PY_VERSION_HEX >= 0x030C0000
     if (error != NULL)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
+        PyErr_SetRaisedException(error);
+#else
+    if (error != NULL)
+        PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
+#endif
 }
 
 bool arguments_do(PyObject *deed)

@@ -33,7 +33,7 @@ static PyObject *calls_whole_call(Calls *calls, PyObject *const *args, Py_ssize_
     PyObject *timeout = given_count == count + 1 && calls->trail != NULL ? calls_timeout_of(args[count]) : NULL;
     bool done = timeout != NULL && take(&calls->members, args, &given) && calls_do(calls, &given, &found, timeout);
     if (done && packs)
-        given_unpack(&given, args[0]);
+        given_unpack(&given);
     calls_drop(&found.doing);
     Py_XDECREF(timeout);
     given_drop(&given);

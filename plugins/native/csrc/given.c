@@ -17,7 +17,6 @@ static bool given_begin(Given *given, Name name, int option, PyArrayObject *arra
     given->whole = (Part){0};
     given->root = -1;
     given->many = 0;
-    given->holds = 0;
     given->keep_to.count = 0;
     given->route.sends = given->route.takes = 0;
     given->route.item = 0;
@@ -60,8 +59,7 @@ static bool given_take_list(Given *given, const Members *members, PyObject *list
         PyArrayObject *array = arguments_plain(item, written);
         if (array == NULL || PyArray_TYPE(array) != given->key.type)
             return false;
-        Py_INCREF(item);
-        given->held[given->holds++] = item;
+        given->held[given->holds++] = Py_NewRef(item);
         parts[i] = given_part_of(array);
         given_note_part(given, array, parts[i]);
         given->key.numbers[given->key.count++] = PyArray_SIZE(array);
@@ -193,13 +191,13 @@ static uint64_t given_mix(uint64_t mark, npy_intp number)
 
 /* What stands for the shapes of arrays, as `shapes_mark` of calls/coalesced.py has it; and how many elements they have in
    all. False if one is not plain, or not like the others, or they are too long. */
-static bool given_measure(PyObject *list, npy_intp *count, npy_intp *mark)
+static bool given_measure(PyObject *arrays, npy_intp *count, npy_intp *mark)
 {
     uint64_t mixed = 0xCBF29CE484222325u;
-    PyArrayObject *first = given_reducible(PyList_GET_ITEM(list, 0));
+    PyArrayObject *first = given_reducible(PyTuple_GET_ITEM(arrays, 0));
     *count = 0;
-    for (Py_ssize_t i = 0; first != NULL && i < PyList_GET_SIZE(list); i++) {
-        PyArrayObject *array = given_reducible(PyList_GET_ITEM(list, i));
+    for (Py_ssize_t i = 0; first != NULL && i < PyTuple_GET_SIZE(arrays); i++) {
+        PyArrayObject *array = given_reducible(PyTuple_GET_ITEM(arrays, i));
         if (array == NULL || PyArray_TYPE(array) != PyArray_TYPE(first))
             return false;
         mixed = given_mix(mixed, PyArray_NDIM(array));
@@ -214,11 +212,11 @@ static bool given_measure(PyObject *list, npy_intp *count, npy_intp *mark)
 }
 
 /* Copy all arrays into one, or out of it. */
-static void given_copy_all(PyArrayObject *flat, PyObject *list, bool out)
+static void given_copy_all(PyArrayObject *flat, PyObject *arrays, bool out)
 {
     unsigned char *at = PyArray_DATA(flat);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-        PyArrayObject *array = (PyArrayObject *)PyList_GET_ITEM(list, i);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arrays); i++) {
+        PyArrayObject *array = (PyArrayObject *)PyTuple_GET_ITEM(arrays, i);
         size_t nbytes = (size_t)PyArray_NBYTES(array);
         memcpy(out ? PyArray_DATA(array) : (void *)at, out ? (void *)at : PyArray_DATA(array), nbytes);
         at += nbytes;
@@ -235,23 +233,27 @@ static bool given_begin_together(Given *given, Op op, PyArrayObject *flat, npy_i
     return true;
 }
 
-/* (arrays, op): pack them into an array that is held. */
+/* (arrays, op): pack them into an array that is held, as they are: the program may change its list while others are waited for. */
 bool given_take_all_reduce_coalesced(const Members *members, PyObject *const *args, Given *given)
 {
     npy_intp count, mark;
     Op op;
-    if (!PyList_CheckExact(args[0]) || PyList_GET_SIZE(args[0]) < 2 || PyList_GET_SIZE(args[0]) > MOST_TOGETHER ||
-        !given_op_of(members, args[1], &op) || !given_measure(args[0], &count, &mark))
+    if (!PyList_CheckExact(args[0]) || PyList_GET_SIZE(args[0]) < 2 || PyList_GET_SIZE(args[0]) > MOST_TOGETHER || !given_op_of(members, args[1], &op))
         return false;
-    PyArray_Descr *dtype = PyArray_DESCR((PyArrayObject *)PyList_GET_ITEM(args[0], 0));
+    PyObject *arrays = PyList_AsTuple(args[0]);
+    if (arrays == NULL)
+        return false;
+    given->held[given->holds++] = arrays;
+    if (PyTuple_GET_SIZE(arrays) < 2 || !given_measure(arrays, &count, &mark))
+        return false;
+    PyArray_Descr *dtype = PyArray_DESCR((PyArrayObject *)PyTuple_GET_ITEM(arrays, 0));
     Py_INCREF(dtype);
     PyArrayObject *flat = (PyArrayObject *)PyArray_Empty(1, &count, dtype, 0);
     if (flat == NULL)
         return false;
-    given_copy_all(flat, args[0], false);
-    bool taken = given_begin_together(given, op, flat, -PyList_GET_SIZE(args[0]), mark);
     given->held[given->holds++] = (PyObject *)flat;
-    return taken;
+    given_copy_all(flat, arrays, false);
+    return given_begin_together(given, op, flat, -PyTuple_GET_SIZE(arrays), mark);
 }
 
 /* (array, op, many, mark): one that several were packed into before. */
@@ -267,9 +269,9 @@ static bool given_take_together(const Members *members, PyObject *const *args, G
     return fits && given_begin_together(given, op, flat, many, mark);
 }
 
-void given_unpack(const Given *given, PyObject *arrays)
+void given_unpack(const Given *given)
 {
-    given_copy_all(given->array, arrays, true);
+    given_copy_all(given->array, given->held[0], true);
 }
 
 static bool given_root_of(const Members *members, PyObject *object, int *root)

@@ -63,7 +63,7 @@ typedef struct {
 /* NULL for a call that is left to Python. */
 const Taker *given_taker(const char *name);
 /* Put what several arrays have become as one to where it belongs. */
-void given_unpack(const Given *given, PyObject *arrays);
+void given_unpack(const Given *given);
 void given_drop(Given *given);
 /* Whether it is a call of the core's own that reduces. */
 bool given_reduces(const Given *given);

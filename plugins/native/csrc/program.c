@@ -144,6 +144,7 @@ static bool program_take_at_board(Step *step, const Board *board, PyObject *ops,
         return false;
     const Members members = {.rank = board->rank, .size = board->size, .ops = ops};
     const Taker *taker = given_taker(name);
+    step->given.holds = 0;
     bool taken = taker != NULL && PyTuple_GET_SIZE(args) == taker->count && taker->take(&members, ((PyTupleObject *)args)->ob_item, &step->given) &&
                  plans_read(&step->doing, kind, board, &step->given) && plans_has_room(&step->doing, board, &step->given);
     step->doing.kind = NULL;

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,3 +146,79 @@ def in_worlds_of_their_own() -> list[float]:
     array[:] = 1
     dist.all_reduce(array)
     return [*inner, float(array[0])]
+
+
+def interrupted_in_both() -> list[tuple[str, str, str]]:
+    """Have a handler raise errors of Python's own while rank 0 waits for a message; return what ends, how, and the group."""
+    rank, size = begin()
+    told = []
+    for error in (ValueError("my words"), TypeError("my words"), TimeoutError("my words"), KeyError("my words")):
+        for way in (lambda function: function, behind):
+            group = dist.new_group([0, 1])
+            if rank < 2:
+                told.append(_interrupted(way(dist.recv), group, rank, error))
+            dist.barrier()
+    return told
+
+
+def _interrupted(recv: Callable[..., Any], group: Any, rank: int, error: Exception) -> tuple[str, str, str]:
+    array = np.ones(2)
+    for _ in range(WARM):
+        if rank == 0:
+            dist.send(array, 1, group)
+            recv(array, 1, group)
+        else:
+            dist.recv(array, 0, group)
+            dist.send(array, 0, group)
+    said = context = ""
+    if rank == 0:
+        said, context = _after_a_signal(partial(recv, array, 1, group), error)
+    try:
+        dist.all_reduce(np.ones(1), group=group, timeout=10)
+    except dist.DistError as ended:
+        return said, context, type(ended).__name__
+    return said, context, "it goes on"
+
+
+def _after_a_signal(call: Callable[[], object], error: Exception) -> tuple[str, str]:
+    """Return what ends a call in which a handler raises, and what that was raised in the midst of."""
+
+    def handler(number: int, frame: object) -> None:
+        tensor = "of the handler"
+        try:
+            raise KeyError(tensor)
+        except KeyError:
+            raise type(error)(*error.args) from None
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    try:
+        call()
+    except Exception as ended:
+        return f"{type(ended).__name__}: {ended}", repr(ended.__context__)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return "", ""
+
+
+def lists_that_change() -> list[list[float]]:
+    """Reduce several arrays as one, while another thread changes their list."""
+    rank, size = begin()
+    found = []
+    for change in (list.clear, lambda arrays: arrays.append(np.ones(1000)), lambda arrays: arrays.__setitem__(0, object())):
+        for late in (False, True):
+            arrays = [np.full(3, 1.0), np.full(2, 10.0)]
+            kept = list(arrays)
+            dist.barrier()
+            if late and rank == 0:
+                threading.Thread(target=_change_soon, args=(arrays, change)).start()
+            elif late:
+                time.sleep(0.1)
+            dist.all_reduce_coalesced(arrays)
+            found.append([float(array[0]) / size for array in kept])
+    return found
+
+
+def _change_soon(arrays: list[Any], change: Callable[[list[Any]], object]) -> None:
+    time.sleep(0.03)
+    change(arrays)

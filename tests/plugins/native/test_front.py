@@ -47,6 +47,18 @@ def test_what_is_wrong_is_refused_in_the_functions_words(pool: RankPool) -> None
         assert {what for what, text in here if not text.startswith(("TypeError", "ValueError"))} == {"a stranger"}
 
 
+def test_errors_of_signal_handlers_are_the_programs(pool: RankPool) -> None:
+    told, other, _ = pool.run(programs.interrupted_in_both, timeout=TIMEOUT_S)
+    for n in range(0, len(told), 2):
+        assert (told[n], other[n]) == (told[n + 1], other[n + 1])
+        assert told[n][0].partition(": ")[2].strip("'") == "my words"
+
+
+def test_a_list_may_change_while_its_arrays_are_reduced(pool: RankPool) -> None:
+    for by_rank in pool.run(programs.lists_that_change, timeout=TIMEOUT_S):
+        assert by_rank == [[1.0, 10.0]] * 6
+
+
 def test_threads_may_have_worlds_of_their_own(pool: RankPool) -> None:
     assert pool.run(programs.in_worlds_of_their_own, timeout=TIMEOUT_S) == [[6.0, 6.0, 6.0, 3.0]] * 3
 
@@ -58,6 +70,7 @@ FRONTED = pytest.mark.parametrize("name", [name for name in dist.__all__ if isin
 def test_it_is_a_function_for_whoever_looks(name: str) -> None:
     front: Any = getattr(dist, name)
     behind = front.__wrapped__
+    assert inspect.getfullargspec(front) == inspect.getfullargspec(behind)
     assert inspect.signature(front) == inspect.signature(behind)
     assert inspect.isroutine(front)
     assert inspect.getsource(front) == inspect.getsource(behind)
