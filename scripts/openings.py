@@ -39,7 +39,9 @@ OF_SOCKETS = {"bind"}  # what listens has an address before
 SERVERS = {"HTTPServer", "TCPServer", "UnixStreamServer", "BaseServer"}
 #: What the kernel says, or takes away: nobody else can be there.
 KERNELS = re.compile(r"^/(?:proc|sys|dev/null)(?!.*/fd/)")
-IN_C = re.compile(r"(?<![\w.>])(open|openat|fopen|memfd_create|pipe2?|socket|bind|shm_open|process_vm_readv|process_vm_writev|eventfd)\(")
+IN_C = re.compile(
+    r"(?<![\w.>])(open|openat|fopen|memfd_create|pipe2?|socket|bind|shm_open|process_vm_readv|process_vm_writev|eventfd)\("
+)
 
 
 class Opening(NamedTuple):

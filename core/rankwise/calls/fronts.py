@@ -46,7 +46,9 @@ def fronted(
         if compiled is None:
             return function
         types = World, ProcessGroup, Shortcuts
-        front = compiled.Front(function, *_parameters_of(function), taken, CONTEXTS_WORLD, types, _as_in(function, ends), made)
+        front = compiled.Front(
+            function, *_parameters_of(function), taken, CONTEXTS_WORLD, types, _as_in(function, ends), made
+        )
         for name in ("__code__", "__defaults__", "__kwdefaults__"):  # for whoever reads a function without calling it
             setattr(front, name, getattr(function, name))
         return cast("_Function", update_wrapper(front, function))
@@ -55,7 +57,7 @@ def fronted(
 
 
 def _as_in(function: Any, ends: Callable[..., object]) -> Callable[..., object]:
-    """Return what ends a call in a frame of the function's name: what looks at the error finds the public call outermost."""
+    """Return what ends a call in a frame of the function's name: errors are read from the public call on."""
 
     def call(pg: ProcessGroup, error: BaseException, name: str) -> None:
         context = error.__context__

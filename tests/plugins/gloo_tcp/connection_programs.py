@@ -16,7 +16,7 @@ from programs import end, left_by, until
 
 import rankwise as dist
 from rankwise.groups.world import current
-from rankwise_gloo_tcp.collectives.subset import LEAST_NBYTES, Spread
+from rankwise_gloo_tcp.collectives.streams import LEAST_NBYTES, Spread
 from rankwise_gloo_tcp.setup import cards
 
 VARIABLE = "RANKWISE_GLOO_CONNECTIONS"

@@ -17,7 +17,7 @@ import rankwise as dist
 from rankwise.groups.world import current
 from rankwise.store import PrefixStore
 from rankwise_gloo_tcp.collectives.along import Along
-from rankwise_gloo_tcp.collectives.compiled import KindHooks
+from rankwise_gloo_tcp.collectives.compiled import CallHooks
 from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 #: The time-out of each call, which none needs; that of the group is another.
@@ -31,7 +31,7 @@ class _Watch:
         self.ways: set[str] = set()
         self.wrong: list[str] = []
         self._tell, self._name, self._made = tell, "", list[Any]()
-        make = KindHooks.deadline
+        make = CallHooks.deadline
         compiled = vars(import_module("rankwise_gloo_tcp.collectives.compiled"))
         explain = compiled["mismatch"]
 
@@ -53,7 +53,7 @@ class _Watch:
 
             return run
 
-        KindHooks.deadline = deadline  # type: ignore[method-assign]
+        CallHooks.deadline = deadline  # type: ignore[method-assign]
         GlooCommunicator.compare_and_run = not_in_c(compare_and_run)  # type: ignore[method-assign]
         Along.compare = not_in_c(compare)  # type: ignore[method-assign]
         compiled["mismatch"] = mismatch

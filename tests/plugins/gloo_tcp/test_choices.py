@@ -25,7 +25,7 @@ from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
 from rankwise_gloo_tcp.collectives.opening import inline_nbytes
 from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, Relayed, travelling
 from rankwise_gloo_tcp.collectives.selection import Selection
-from rankwise_gloo_tcp.collectives.subset import Spread
+from rankwise_gloo_tcp.collectives.streams import Spread
 from rankwise_gloo_tcp.collectives.tables import MIXED, NETWORK, along_nbytes
 from rankwise_gloo_tcp.engine.config import EngineConfig
 from rankwise_gloo_tcp.engine.engine import Engine

@@ -149,8 +149,8 @@ def in_worlds_of_their_own() -> list[float]:
 
 
 def interrupted_in_both() -> list[tuple[str, str, str]]:
-    """Have a handler raise errors of Python's own while rank 0 waits for a message; return what ends, how, and the group."""
-    rank, size = begin()
+    """Have a handler raise Python's own errors while rank 0 waits for a message; return what becomes of all."""
+    rank, _ = begin()
     told = []
     for error in (ValueError("my words"), TypeError("my words"), TimeoutError("my words"), KeyError("my words")):
         for way in (lambda function: function, behind):
@@ -205,7 +205,11 @@ def lists_that_change() -> list[list[float]]:
     """Reduce several arrays as one, while another thread changes their list."""
     rank, size = begin()
     found = []
-    for change in (list.clear, lambda arrays: arrays.append(np.ones(1000)), lambda arrays: arrays.__setitem__(0, object())):
+    for change in (
+        list.clear,
+        lambda arrays: arrays.append(np.ones(1000)),
+        lambda arrays: arrays.__setitem__(0, object()),
+    ):
         for late in (False, True):
             arrays = [np.full(3, 1.0), np.full(2, 10.0)]
             kept = list(arrays)

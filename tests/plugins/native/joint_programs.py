@@ -1,4 +1,4 @@
-"""What ranks run that copy a long message together; `writes.c` counts what the sender copies, and lets that go wrong."""
+"""What ranks run that copy a long message together; `writes.c` counts what the sender copies, or lets it go wrong."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Enough(Exception):
 
 
 def stopped() -> str:
-    """Let the sender stand still in the midst of a piece: a signal ends the receive, and what comes late harms nobody."""
+    """Let the sender stand still in the midst of a piece: a signal ends the receive, and its array stays."""
     rank = begin()
     pid = np.array([os.getpid()])
     dist.broadcast(pid, 0)

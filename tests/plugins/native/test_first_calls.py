@@ -23,7 +23,7 @@ from rankwise_gloo_tcp.board import board as boards
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS
-from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of
+from rankwise_gloo_tcp.collectives.kinds import call_like
 from rankwise_native import Calls
 
 pytestmark = pytest.mark.skipif(native.module() is None, reason=f"turned off by {native.VARIABLE}")
@@ -134,8 +134,8 @@ def test_c_chooses_and_tells_what_python_does(board: NativeBoard, elements: int)
             getattr(hooks.calls, name)(*given, None)
         assert Fingerprint.digest_of(hooks.texts.pop()) == call.fingerprint.digest()
         asked = hooks.asked.pop()
-        assert kind_of(*asked, board.rank) == call.kind
-        assert fingerprint_of(*asked, board.rank) == call.fingerprint
+        like = call_like(*asked, board.rank)
+        assert (like.kind, like.fingerprint) == (call.kind, call.fingerprint)
         kind = BoardKinds(board).prepare(call)
         assert kind is not None
         place = board._table[board._turn & 1][board.rank]

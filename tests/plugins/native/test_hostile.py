@@ -26,7 +26,7 @@ from rankwise_gloo_tcp.board.compiled import compare
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import BoardKinds
 from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS
-from rankwise_gloo_tcp.collectives.kinds import kind_of
+from rankwise_gloo_tcp.collectives.kinds import call_like
 from rankwise_gloo_tcp.transport.rings import ring_nbytes
 from rankwise_native._native import CONSTANTS, Calls, Rings, Turns
 
@@ -91,7 +91,7 @@ class Hooks:
         return "a deadline"
 
     def learn(self, name: str, array: Any, option: Any, numbers: tuple[int, ...]) -> Any:
-        return self.kinds.get(kind_of(name, array, option, numbers, RANK))
+        return self.kinds.get(call_like(name, array, option, numbers, RANK).kind)
 
     def along(self, name: str) -> NoReturn:
         raise AssertionError("calls at a board have no wire")

@@ -50,7 +50,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
 
 
 @BOTH
-@pytest.mark.parametrize("program", [programs.plainly, programs.posted, programs.shorter_and_odd, programs.by_two_threads])
+@pytest.mark.parametrize(
+    "program", [programs.plainly, programs.posted, programs.shorter_and_odd, programs.by_two_threads]
+)
 def test_the_sender_copies_too(pool: RankPool, program: Callable[[], int]) -> None:
     pieces, told = pool.run(program, timeout=TIMEOUT_S)
     assert pieces == told > 0

@@ -31,14 +31,14 @@ from rankwise.backends import (
 from rankwise.errors import DistError, DistTimeoutError, PeerDiedError
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.collectives.selection import Selection
-from rankwise_gloo_tcp.collectives.strategy import Strategy
+from rankwise_gloo_tcp.collectives.strategy import ARGUMENTS, Strategy
 from rankwise_gloo_tcp.engine.engine import Engine
 from rankwise_gloo_tcp.engine.fast_path import FastPath
 from rankwise_gloo_tcp.protocol.frames import notice, parted, read_notice
 from rankwise_gloo_tcp.transport.rings import MAX_RANKS
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.collectives.subset import Subset
+    from rankwise_gloo_tcp.collectives.streams import Subset
 
 #: How long what a process has sent may hold up its end.
 _HASTE_S = 1.0
@@ -113,8 +113,8 @@ class GlooCommunicator(Communicator):
         return self.strategy.algorithm(call)
 
     def own_collectives(self) -> Collection[str]:
-        """Return those that have a way of their own in this group."""
-        return self.strategy.own_collectives()
+        """Return those that have a way of their own, whatever the group."""
+        return ARGUMENTS
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks in the way that suits the group, and run the collective."""

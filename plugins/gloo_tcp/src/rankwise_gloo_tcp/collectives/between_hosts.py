@@ -3,7 +3,7 @@ and large reductions in segments, so that connections and processors are busy at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,8 +19,8 @@ from rankwise.backends import (
 from rankwise.backends import fitting_algorithm as fitting
 from rankwise_gloo_tcp.collectives import hierarchy
 from rankwise_gloo_tcp.collectives.along import Along, Moved, Reduced
-from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
-from rankwise_gloo_tcp.collectives.means import Direct, Long
+from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Long
+from rankwise_gloo_tcp.collectives.means import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, Opening, inline_nbytes
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.tables import NETWORK, longest_along
@@ -46,7 +46,7 @@ class BetweenHosts(Strategy):
 
     def means(self, deadline: Deadline) -> Means:
         """Return what moves large data of a few ranks, until a deadline."""
-        return Direct(None, deadline)
+        return Means(None, deadline)
 
     def choose(self, op: str, nbytes: int) -> str:
         """Return the algorithm of an operation; where a forced one is impossible, that of the table.
@@ -112,10 +112,6 @@ class BetweenHosts(Strategy):
         return self._long(hierarchy.reduce_scatter, array, call.ins or (), op)
 
     OWN: ClassVar = {"broadcast": _broadcast, "all_reduce": _all_reduce, "reduce_scatter": _reduce_scatter}
-
-    def own_collectives(self) -> Collection[str]:
-        """Return those that have a way of their own where there are few ranks."""
-        return NETWORK
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run a collective whose data moves after that."""

@@ -15,7 +15,7 @@ from rankwise_gloo_tcp.collectives.strategy import Strategy
 if TYPE_CHECKING:
     from rankwise.backends import Call
     from rankwise_gloo_tcp.collectives.compiled import CallHooks, CompiledHost
-    from rankwise_gloo_tcp.collectives.means import Long
+    from rankwise_gloo_tcp.collectives.hierarchy import Long
     from rankwise_gloo_tcp.communicator import GlooCommunicator
     from rankwise_native import Calls, Program
 
@@ -30,27 +30,22 @@ def strategy_of(
         hosts: The ranks of each host.
         on_host: Makes the group of some of its ranks, which are those of this host.
     """
-    strategy = _chosen(comm, hosts, on_host)
+    if comm.board is not None:
+        strategy = _one_host(comm, comm.board)
+    elif 1 < len(hosts) < comm.size:
+        local = on_host(next(host for host in hosts if comm.rank in host))
+        strategy = _compiled_several_hosts(comm, hosts, local) or _several_hosts(comm, hosts, local)
+    else:
+        strategy = _between_hosts(comm)
     strategy.lower = _in_steps
     return strategy
 
 
 def _in_steps(strategy: Any, call: Call) -> Long | None:
+    from rankwise_gloo_tcp.collectives.hierarchy import Long
     from rankwise_gloo_tcp.collectives.lowering import lowered, pays  # which few groups need
-    from rankwise_gloo_tcp.collectives.means import Long
 
     return Long(strategy.hosts, strategy.means, lowered, (call,)) if pays(strategy.comm, call) else None
-
-
-def _chosen(
-    comm: GlooCommunicator, hosts: list[list[int]], on_host: Callable[[list[int]], GlooCommunicator]
-) -> Strategy:
-    if comm.board is not None:
-        return _one_host(comm, comm.board)
-    if 1 < len(hosts) < comm.size:
-        local = on_host(next(host for host in hosts if comm.rank in host))
-        return _compiled_several_hosts(comm, hosts, local) or _several_hosts(comm, hosts, local)
-    return _between_hosts(comm)
 
 
 def _one_host(comm: GlooCommunicator, board: Board) -> Strategy:

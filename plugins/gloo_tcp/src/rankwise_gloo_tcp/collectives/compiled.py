@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from rankwise import backends
 from rankwise.backends import (
@@ -35,7 +35,7 @@ from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.board.prepared import Kind
 from rankwise_gloo_tcp.collectives.copying import cut
-from rankwise_gloo_tcp.collectives.kinds import fingerprint_of, kind_of, kind_of_described
+from rankwise_gloo_tcp.collectives.kinds import call_like
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.collectives.strategy import ARGUMENTS
 from rankwise_gloo_tcp.engine.fast_path import MessageHooks
@@ -100,7 +100,7 @@ class CompiledHost(OneHost):
             with _making:  # one thread may carry a call out while another prepares the next
                 if self._made is None:
                     assert isinstance(self.board, NativeBoard)  # the compiled parts make both
-                    hooks = CallHooks(self.comm, self.board)
+                    hooks = CallHooks(self.comm, CompiledAtBoard, self.comm)
                     self._made = Calls(self.board, self.comm.order.turn, COMPILED_OPS, hooks), hooks
         return self._made
 
@@ -143,10 +143,10 @@ class CompiledHost(OneHost):
 
 
 def _nothing(*args: Any) -> None:
-    """Know no call, as where nothing is served."""
+    """Know no call, as where nothing is served, and move nothing."""
 
 
-def served(calls: Calls, hooks: KindHooks, group: Caller, comm: GlooCommunicator) -> dict[str, Any]:
+def served(calls: Calls, hooks: CallHooks, group: Caller, comm: GlooCommunicator) -> dict[str, Any]:
     """Have these calls serve a group, and return its public calls by name; nothing where it notes in Python."""
     if not isinstance(group.trail, Trail):
         return {}
@@ -208,21 +208,6 @@ def call_of(given: tuple[str, tuple[Any, ...]], comm: GlooCommunicator) -> Call:
     return Call(op, **fields)
 
 
-class _Strategy(Protocol):
-    """A strategy that is compiled."""
-
-    @property
-    def calls(self) -> Calls:
-        """The group's calls in C."""
-
-    @property
-    def carrier(self) -> Any:
-        """What knows how long this rank has waited."""
-
-    def in_python(self, call: Call) -> Prepared | None:
-        """Return what does a kind of call that C does not take; None where nothing is prepared for it."""
-
-
 class CompiledKind:
     """One kind of call that C may know; if it does not take one, that is done in Python.
 
@@ -268,10 +253,9 @@ class CompiledKind:
             self._in_python.run(self._in_python.bind(call), sequence, deadline)
 
     @property
-    def _strategy(self) -> _Strategy:
-        """That of the group, which is open, as a call has its turn."""
-        strategy: _Strategy = self.comm.strategy  # type: ignore[assignment]  # as it has made this
-        return strategy
+    def _strategy(self) -> Any:
+        """That of the group, which is open, as a call has its turn: one with `calls`, `carrier` and `in_python`."""
+        return self.comm.strategy
 
 
 class CompiledAtBoard(CompiledKind):
@@ -289,26 +273,28 @@ class _InSteps(CompiledKind):
 
     def __init__(self, strategy: CompiledHost, call: Call, program: Program | None) -> None:
         super().__init__(strategy.comm, call.fingerprint)
-        self.about = MessageCall(self.fingerprint, _left_to_steps).about(strategy.rank)
+        self.about = MessageCall(self.fingerprint, _nothing).about(strategy.rank)  # the steps move it
         self.way, self.program = 0 if program is None else WAYS["PROGRAM"], program
 
 
-def _left_to_steps(deadline: Deadline, counts: object) -> None:
-    """Move nothing: the steps do."""
-
-
-class KindHooks:
-    """What compiled calls of one group ask for about kinds of calls, and when one has failed.
+class CallHooks:
+    """What compiled calls of one group ask for about kinds of calls, and where they cannot go on by themselves.
 
     Args:
         comm: The group.
         chosen: Makes the kind of a call that C has chosen the way of.
+        local: The group at whose board calls wait, if they do.
     """
 
-    __slots__ = ("_chosen", "_comm", "digest", "group", "tell")
+    __slots__ = ("_chosen", "_comm", "_local", "digest", "group", "tell")
 
-    def __init__(self, comm: GlooCommunicator, chosen: Callable[[GlooCommunicator, Fingerprint], CompiledKind]) -> None:
-        self._comm, self._chosen = comm, chosen
+    def __init__(
+        self,
+        comm: GlooCommunicator,
+        chosen: Callable[[GlooCommunicator, Fingerprint], CompiledKind],
+        local: GlooCommunicator | None = None,
+    ) -> None:
+        self._comm, self._chosen, self._local = comm, chosen, local
         self.tell, self.digest = comm.order.tell, Fingerprint.digest_of
         #: What says how long a call takes that has no time-out of its own: the group, once it has public calls.
         self.group: Caller | Context = comm.context
@@ -319,10 +305,32 @@ class KindHooks:
             return given
         return Deadline(self.group.timeout_s if given is None else seconds(given))
 
+    def wait(self, given: Deadline | Timeout | None) -> Deadline:
+        """Wait at the board for the ranks that are late, and return the call's deadline.
+
+        Between hosts nobody is waited for here: `WireHooks.finish` does that.
+
+        Args:
+            given: It, or the time-out of a call that has not waited yet; None is the group's.
+        """
+        deadline, local = self.deadline(given), self._local
+        if local is None:
+            return deadline
+        assert isinstance(local.board, NativeBoard)  # else no call would wait at it
+        try:
+            local.board.await_all(deadline)
+        except TimeoutError:
+            error = agreement.late(local.board, local.context.global_ranks, deadline)
+            if local is not self._comm:
+                from rankwise_gloo_tcp.collectives.relay import whom_the_first_awaits  # as between hosts alone
+
+                error = whom_the_first_awaits(local, error)
+            raise error from None
+        return deadline
+
     def learn(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> Any:
         """Return the kind of a call if the slow path has prepared it, and so has checked it; else None."""
-        kind = kind_of if name in ARGUMENTS else kind_of_described
-        found: Any = self._comm.kinds.get(kind(name, array, option, numbers, self._comm.rank))
+        found: Any = self._comm.kinds.get(call_like(name, array, option, numbers, self._comm.rank).kind)
         return found if isinstance(found, CompiledKind) else None
 
     def along(self, name: str) -> int:
@@ -349,13 +357,12 @@ class KindHooks:
 
     def kind(self, name: str, array: Array | None, option: Any, numbers: tuple[int, ...]) -> CompiledKind:
         """Return the kind of a call that was allowed, which only errors and asynchronous calls ask for."""
-        comm = self._comm
-        kind = kind_of(name, array, option, numbers, comm.rank)
-        found: Any = comm.kinds.get(kind)
+        comm, call = self._comm, call_like(name, array, option, numbers, self._comm.rank)
+        found: Any = comm.kinds.get(call.kind)
         if isinstance(found, CompiledKind):
             return found
-        made = self._chosen(comm, fingerprint_of(name, array, option, numbers, comm.rank))
-        comm.keep(kind, made)
+        made = self._chosen(comm, call.fingerprint)
+        comm.keep(call.kind, made)
         return made
 
     def garbled(self) -> DistError:
@@ -387,29 +394,6 @@ class KindHooks:
         except BaseException as reason:
             self._comm.broken_off(kind.fingerprint.op, number, reason)
             raise
-        return deadline
-
-
-class CallHooks(KindHooks):
-    """What compiled calls at a board ask for where they cannot go on by themselves."""
-
-    __slots__ = ("_board",)
-
-    def __init__(self, comm: GlooCommunicator, board: NativeBoard) -> None:
-        super().__init__(comm, CompiledAtBoard)
-        self._board = board
-
-    def wait(self, given: Deadline | Timeout | None) -> Deadline:
-        """Wait for the ranks that are late, and return the call's deadline.
-
-        Args:
-            given: It, or the time-out of a call that has not waited yet; None is the group's.
-        """
-        deadline = self.deadline(given)
-        try:
-            self._board.await_all(deadline)
-        except TimeoutError as error:
-            raise agreement.late(self._board, self._comm.context.global_ranks, deadline) from error
         return deadline
 
 
@@ -456,7 +440,8 @@ class _FirstMessage:
 def _compiled(comm: GlooCommunicator, group: Caller) -> Messages:
     """Make the compiled messages of a group."""
     assert isinstance(group.trail, Trail)  # compiled too
-    made = Messages(group.trail, _peers(comm), _Hooks(comm, group), _spins(comm.engine))
+    may_spin = comm.engine.progress_lock.spin_policy.spin_s > 0
+    made = Messages(group.trail, _peers(comm), _Hooks(comm, group), may_spin)
     unasked_works.also(made)
     return made
 
@@ -494,7 +479,3 @@ def _peers(comm: GlooCommunicator) -> list[MessagePeer]:
         )
         for peer, window in zip(comm.engine.peers.all, windows, strict=True)
     ]
-
-
-def _spins(engine: Any) -> bool:
-    return bool(engine.progress_lock.spin_policy.spin_s > 0)

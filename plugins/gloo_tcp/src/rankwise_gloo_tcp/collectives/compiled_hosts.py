@@ -6,20 +6,20 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from rankwise.backends import Call, Caller, Deadline, Fingerprint, Prepared, Shortcuts, Timeout
-from rankwise_gloo_tcp.board import agreement
+from rankwise.backends import Call, Caller, Deadline, Fingerprint, Prepared, Shortcuts
 from rankwise_gloo_tcp.board.compiled import WAYS
 from rankwise_gloo_tcp.board.native_board import NativeBoard
 from rankwise_gloo_tcp.collectives.between_hosts import BetweenHosts
-from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, CompiledKind, messages, served
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, CallHooks, CompiledKind, messages, served
 from rankwise_gloo_tcp.collectives.compiled_means import Compiled, Wires, noted
-from rankwise_gloo_tcp.collectives.hierarchy import Means
+from rankwise_gloo_tcp.collectives.means import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, inline_nbytes
-from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, told, whom_the_first_awaits
+from rankwise_gloo_tcp.collectives.relay import EACH_ITS_OWN, told
 from rankwise_gloo_tcp.collectives.several_hosts import SeveralHosts
+from rankwise_gloo_tcp.collectives.strategy import Strategy
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
-from rankwise_gloo_tcp.collectives.wiring import WireCallHooks, make_wire
-from rankwise_native import Calls, Program, Relay, Trail
+from rankwise_gloo_tcp.collectives.wiring import make_wire
+from rankwise_native import Calls, Program, Relay, Trail, Wire
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -51,44 +51,67 @@ class InC(CompiledKind):
         self._say(along=False)
 
 
-class CompiledBetweenHosts(BetweenHosts):
-    """The strategy of a few ranks that share no memory, where the compiled parts are installed."""
+class _Compiled(Strategy):
+    """What the strategies below have in common, before those that they are made of."""
 
-    def __init__(self, comm: GlooCommunicator) -> None:
-        super().__init__(comm)
-        self._hooks = WireCallHooks(comm, InC)
-        self.carrier = make_wire(comm, self._opening, range(comm.size), self._hooks)
-        self.calls = Calls(self.carrier, comm.order.turn, COMPILED_OPS, self._hooks)
-        self._wires = Wires(comm, self._hooks)
+    calls: Calls
+    carrier: Wire | Relay
+    _hooks: CallHooks
+    _wires: Wires
+
+    def _begin(self, carrier: Wire | Relay) -> None:
+        self.carrier, self._wires = carrier, Wires(self.comm, self._hooks)
+        self.calls = Calls(carrier, self.comm.order.turn, COMPILED_OPS, self._hooks)
 
     def prepare(self, call: Call) -> Prepared | None:
         """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
-        along = self.along(call)
-        if along is not None:
-            return InC(self.comm, along.fingerprint) if along.whole else along
-        program = noted(call, self, None, self.calls, self._wires)
-        nothing = program is None and call.describe is None
-        return None if nothing else InC(self.comm, call.fingerprint, False, program)
+        along = self.in_python(call)
+        if not getattr(along, "whole", True):
+            return along  # whose long data Python moves
+        may_follow = along is None or (call.op in EACH_ITS_OWN and call.op in self.OWN)
+        program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
+        nothing = along is None and program is None and call.describe is None
+        return None if nothing else InC(self.comm, call.fingerprint, along is not None, program)
 
     def in_python(self, call: Call) -> Prepared | None:
         """Return what does a kind of call that C does not take."""
-        return self.along(call)
+        return super().prepare(call)
 
     def means(self, deadline: Deadline) -> Means:
         """Return what moves large data, until a deadline."""
-        return Compiled(None, deadline, self._wires)
+        return Compiled(self.local, deadline, self._wires)
 
     def forget(self) -> None:
         """Forget the kinds of calls."""
         self.calls.forget()
 
     def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return the fast path of a group's plain calls and messages, in C."""
+        """Return the fast path of a group's plain calls, in C, and of messages where its ranks are few."""
         found = served(self.calls, self._hooks, group, self.comm)
-        if isinstance(group.trail, Trail):
-            self.carrier.serve(group.trail)
-            found.update(messages(self.carrier))
+        if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
+            wire = self._wire()
+            wire.serve(group.trail)
+            found.update(messages(wire))
         return Shortcuts(**found)
+
+    def _wire(self) -> Wire:
+        """Return the wire among all ranks."""
+        comm = self.comm
+        return make_wire(comm, Opening(comm.engine, self.rank, self.size), range(self.size), self._hooks)
+
+
+class CompiledBetweenHosts(_Compiled, BetweenHosts):
+    """The strategy of a few ranks that share no memory, where the compiled parts are installed."""
+
+    carrier: Wire
+
+    def __init__(self, comm: GlooCommunicator) -> None:
+        super().__init__(comm)
+        self._hooks = CallHooks(comm, InC)
+        self._begin(make_wire(comm, self._opening, range(comm.size), self._hooks))
+
+    def _wire(self) -> Wire:
+        return self.carrier
 
 
 def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
@@ -101,40 +124,13 @@ def is_possible(hosts: list[list[int]], local: GlooCommunicator) -> bool:
     return local.size == 1 or (isinstance(local.board, NativeBoard) and answer <= local.board.area_nbytes)
 
 
-class CompiledSeveralHosts(SeveralHosts):
+class CompiledSeveralHosts(_Compiled, SeveralHosts):
     """The strategy of a group on a few hosts, where the compiled parts are installed."""
 
     def __init__(self, comm: GlooCommunicator, hosts: list[list[int]], local: GlooCommunicator) -> None:
         super().__init__(comm, hosts, local)
-        self._hooks = _Hooks(comm, local)
-        self.carrier = self._carrier()
-        self.calls = Calls(self.carrier, comm.order.turn, COMPILED_OPS, self._hooks)
-        self._wires = Wires(comm, self._hooks)
-
-    def prepare(self, call: Call) -> Prepared | None:
-        """Return what does a kind of call in C, as far as that takes it: its data goes along, or follows in steps."""
-        relayed = super().prepare(call)
-        may_follow = relayed is None or call.op in EACH_ITS_OWN
-        program = noted(call, self, self.local, self.calls, self._wires) if may_follow else None
-        nothing = relayed is None and program is None and call.describe is None
-        return None if nothing else InC(self.comm, call.fingerprint, relayed is not None, program)
-
-    def in_python(self, call: Call) -> Prepared | None:
-        """Return what does a kind of call that C does not take."""
-        return super().prepare(call)
-
-    def forget(self) -> None:
-        """Forget the kinds of calls."""
-        self.calls.forget()
-
-    def shortcuts(self, group: Caller) -> Shortcuts:
-        """Return the fast path of a group's plain calls, in C, and of messages where its ranks are few."""
-        found = served(self.calls, self._hooks, group, self.comm)
-        if self.size <= FEW_RANKS and isinstance(group.trail, Trail):
-            wire = make_wire(self.comm, Opening(self.comm.engine, self.rank, self.size), range(self.size), self._hooks)
-            wire.serve(group.trail)
-            found.update(messages(wire))
-        return Shortcuts(**found)
+        self._hooks = CallHooks(comm, InC, local)
+        self._begin(self._carrier())
 
     def _compare(self, record: bytes, deadline: Deadline) -> bytes:
         waited_ns = self.carrier.waited_ns
@@ -144,10 +140,6 @@ class CompiledSeveralHosts(SeveralHosts):
         if self.carrier.waited_ns != waited_ns:
             self.comm.on_wait(self.carrier.waited_ns - waited_ns)
         return records
-
-    def means(self, deadline: Deadline) -> Means:
-        """Return what moves large data, until a deadline."""
-        return Compiled(self.local, deadline, self._wires)
 
     def _carrier(self) -> Relay:
         relay, local, wire = self._relay, self.local, None
@@ -159,22 +151,3 @@ class CompiledSeveralHosts(SeveralHosts):
         )
         here = local.board, local.order.turn, local.numbers, gather, spread
         return Relay(here, wire, relay.hosts, relay.rank, relay.along_nbytes)
-
-
-class _Hooks(WireCallHooks):
-    """What compiled calls of several hosts ask for."""
-
-    def __init__(self, comm: GlooCommunicator, local: GlooCommunicator) -> None:
-        super().__init__(comm, InC)
-        self._local = local
-
-    def wait(self, given: Deadline | Timeout | None) -> Deadline:
-        """Wait for those of this host who are late, and return the deadline."""
-        deadline, board = self.deadline(given), self._local.board
-        assert isinstance(board, NativeBoard)  # else nobody is waited for here
-        try:
-            board.await_all(deadline)
-        except TimeoutError:
-            error = agreement.late(board, self._local.context.global_ranks, deadline)
-            raise whom_the_first_awaits(self._local, error) from None
-        return deadline

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, ReduceOp
-from rankwise_gloo_tcp.collectives.compiled import CompiledKind, KindHooks, arguments
-from rankwise_gloo_tcp.collectives.hierarchy import alone
-from rankwise_gloo_tcp.collectives.means import Direct, Long
+from rankwise_gloo_tcp.collectives.compiled import CallHooks, CompiledKind, arguments
+from rankwise_gloo_tcp.collectives.hierarchy import Long
+from rankwise_gloo_tcp.collectives.means import Means, alone
 from rankwise_gloo_tcp.collectives.opening import Opening
 from rankwise_gloo_tcp.collectives.relay import travelling
 from rankwise_gloo_tcp.collectives.strategy import Strategy
-from rankwise_gloo_tcp.collectives.streams import Lanes, longest_nbytes, segment_nbytes
-from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.streams import Lanes, Subset, longest_nbytes, segment_nbytes
 from rankwise_gloo_tcp.collectives.wiring import make_wire
 from rankwise_native import Calls, Program, Wire
 
@@ -37,7 +36,7 @@ class Wires:
         hooks: What its compiled calls ask for.
     """
 
-    def __init__(self, comm: GlooCommunicator, hooks: KindHooks) -> None:
+    def __init__(self, comm: GlooCommunicator, hooks: CallHooks) -> None:
         self._comm, self._hooks = comm, hooks
         self._made: dict[tuple[int, ...], Wire] = {}
 
@@ -51,7 +50,7 @@ class Wires:
         return wire
 
 
-class Compiled(Direct):
+class Compiled(Means):
     """What moves large data in C, as far as that takes it.
 
     Args:
@@ -112,7 +111,7 @@ class _NotCompiledError(Exception):
     """A call does something that C does not do."""
 
 
-class _Notes:
+class _Notes(Means):
     """Notes what a call does, for `Calls.program`.
 
     Args:
@@ -125,8 +124,8 @@ class _Notes:
     """
 
     def __init__(self, local: GlooCommunicator | None, wires: Wires) -> None:
-        self._local, self._wires = local, wires
-        self.deadline = Deadline(0)  # nothing is done before it
+        super().__init__(local, Deadline(0))  # nothing is done before it
+        self._wires = wires
         self.steps: list[tuple[str, tuple[Any, ...]]] = []
         self.memory: list[Array] = []
 

@@ -6,9 +6,9 @@ those that note it, to be done again and again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from rankwise.backends import COLLECTIVE_TAG, Array, Call, Deadline, ReduceOp
 from rankwise.backends import derived_collectives as derived
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import cut, pieces
+from rankwise_gloo_tcp.collectives.means import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS
-from rankwise_gloo_tcp.collectives.streams import Lanes
-from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.streams import Lanes, Subset
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
@@ -27,35 +27,6 @@ if TYPE_CHECKING:
 _PIECE_NBYTES = 4 << 20
 #: How much of what goes to one other host only: while it is on its way the ranks of a host pass on what came before.
 _AT_ONCE_NBYTES = 512 << 10
-
-
-class Means(Protocol):
-    """By what large data moves; what a method is asked for is done, or noted, when it returns."""
-
-    @property
-    def deadline(self) -> Deadline:
-        """When all must be done."""
-
-    def on_host(self, call: Call) -> None:
-        """Carry a collective out among the ranks of this host."""
-
-    def exchange(self, between: Subset, sent: Lanes, taken: Lanes, op: ReduceOp | None = None) -> None:
-        """Send flat arrays to some of the others; put what comes from some, or reduce it into one array."""
-
-    def reduce(self, between: Subset, total: Array, op: ReduceOp) -> None:
-        """Reduce a flat array of all ranks, for all; an average is divided too."""
-
-    def copy(self, target: Array, source: Array) -> None:
-        """Copy an array."""
-
-    def combine(self, op: ReduceOp, total: Array, other: Array, left: bool) -> None:
-        """Reduce an array into another, as the left operand or as the right one."""
-
-    def finish(self, op: ReduceOp, total: Array, target: Array, size: int) -> None:
-        """Put what ranks have reduced by an op to where it belongs, averaged over so many ranks if it is to be."""
-
-    def scratch(self, like: Array) -> Array:
-        """Return memory like an array, until the end of the call."""
 
 
 class Hosts:
@@ -142,12 +113,23 @@ def _partners(hosts: Sequence[Sequence[int]], here: int, place: int) -> list[int
     return found
 
 
-def alone(by: Means, call: Call) -> None:
-    """Carry out what a rank does on its host where it is the only one there."""
-    target = call.array if call.outs is None else call.outs[0]
-    source = call.array if call.ins is None else call.ins[0]
-    if target is not source:
-        by.copy(target, source)
+class Long(NamedTuple):
+    """An algorithm of this module, with what it works on.
+
+    Attributes:
+        hosts: Where the ranks are.
+        means: Returns what moves the data, until a deadline.
+        algorithm: The function.
+        args: What it takes besides.
+    """
+
+    hosts: Hosts
+    means: Callable[[Deadline], Means]
+    algorithm: Callable[..., None]
+    args: tuple[Any, ...]
+
+    def __call__(self, deadline: Deadline, counts: object) -> None:
+        self.algorithm(self.hosts, self.means(deadline), *self.args)
 
 
 # ---------------------------------------------------------------------- reductions

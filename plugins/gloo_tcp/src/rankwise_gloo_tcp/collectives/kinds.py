@@ -1,72 +1,44 @@
 """Kinds of calls as C tells them apart: by the name, this rank's array, the reduce op or root, and some numbers.
 
 The numbers are the shape of the array, of a `reduce` with the root before it; or the sizes of the parts, of an
-`all_to_all` first of those that go, of a `gather` or `scatter` at the root behind that of the array.
+`all_to_all` first of those that go, of a `gather` or `scatter` at the root behind that of the array. Of a call that is
+described they are the root, how many arrays go and how many come, and their sizes behind that of the array; where none
+go or come, the array's shape. Behind a shape may stand numbers below zero: see `Call.together` and `Call.reordered`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rankwise.backends import Array, Fingerprint, dtype_text
+import numpy as np
+
+from rankwise.backends import Array, Call, ReduceOp
 
 
-def kind_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
-    """Return `Call.kind` of a call of this rank."""
+def call_like(name: str, array: Array | None, option: Any, numbers: Sequence[int], rank: int) -> Call:
+    """Return a call of the same kind, on arrays that take no memory; its fingerprint is that of arrays in C order."""
     if array is None:
-        return (name,)
-    if name == "all_reduce":
-        return name, option.name, array.dtype, numbers
+        return Call(name)
+    op, root = (option, -1) if isinstance(option, ReduceOp) else (None, option)
+    shape, ins, outs, half = numbers, numbers[:0], numbers[:0], len(numbers) // 2
     if name == "reduce":
-        return name, (option.name, numbers[0]), array.dtype, numbers[1:]
-    if name == "broadcast" or (name in ("gather", "scatter") and option != rank):
-        return name, option, array.dtype, numbers
-    if name == "gather":
-        return name, option, array.dtype, numbers[0], (), numbers[1:]
-    if name == "scatter":
-        return name, option, array.dtype, numbers[0], numbers[1:], ()
-    if name == "reduce_scatter":
-        return name, option.name, array.dtype, numbers[rank], numbers, ()
-    if name == "all_gather":
-        return name, -1, array.dtype, numbers[rank], (), numbers
-    size = len(numbers) // 2
-    return name, -1, array.dtype, numbers[rank], numbers[:size], numbers[size:]
+        root, *shape = numbers
+    elif name in ("gather", "scatter") and root == rank:
+        shape, ins, outs = numbers[:1], *((ins, numbers[1:]) if name == "gather" else (numbers[1:], outs))
+    elif name in ("all_gather", "reduce_scatter"):
+        root, shape = -1, numbers[rank : rank + 1]
+        ins, outs = (ins, numbers) if name == "all_gather" else (numbers, outs)
+    elif name == "all_to_all":
+        root, shape, ins, outs = -1, numbers[rank : rank + 1], numbers[:half], numbers[half:]
+    elif name not in ("all_reduce", "broadcast", "gather", "scatter"):
+        root, gives, takes, *shape = numbers
+        if gives or takes:
+            shape, ins, outs = shape[:1], shape[1 : 1 + gives], shape[1 + gives :]
 
+    def like(*lengths: int) -> Array:
+        return np.broadcast_to(np.empty((), array.dtype), lengths)
 
-def kind_of_described(name: str, array: Array, option: Any, numbers: tuple[int, ...], rank: int) -> tuple[Any, ...]:
-    """Return the same of a call that is described, whose option is the reduce op or None.
-
-    Its numbers are root, how many arrays go and how many come, and their sizes behind that of the array; where none go
-    or come, the array's shape.
-    """
-    root, gives, takes, *rest = numbers
-    reduces = None if option is None else option.name
-    if not (gives or takes):
-        both = reduces is not None and root >= 0
-        return name, (reduces, root) if both else root if reduces is None else reduces, array.dtype, tuple(rest)
-    sizes = tuple(rest[1 : 1 + gives]), tuple(rest[1 + gives :])
-    return name, root if reduces is None else reduces, array.dtype, rest[0], *sizes
-
-
-def fingerprint_of(name: str, array: Array | None, option: Any, numbers: tuple[int, ...], rank: int) -> Fingerprint:
-    """Return `Call.fingerprint` of a call of this rank on an array in C order."""
-    if array is None:
-        return Fingerprint(name)
-    dtype = dtype_text(array.dtype)
-    if name == "all_reduce":
-        return Fingerprint(name, option.name, -1, dtype, array.size, shape=numbers)
-    if name == "reduce":
-        return Fingerprint(name, option.name, numbers[0], dtype, array.size, shape=numbers[1:])
-    if name == "broadcast":
-        return Fingerprint(name, "", option, dtype, array.size, shape=numbers)
-    if name == "reduce_scatter":
-        return Fingerprint(name, option.name, -1, dtype, numbers[rank], numbers)
-    if name == "all_gather":
-        return Fingerprint(name, "", -1, dtype, numbers[rank], numbers)
-    if name == "all_to_all":
-        size = len(numbers) // 2
-        sent, received = tuple(enumerate(numbers[:size])), tuple(enumerate(numbers[size:]))
-        return Fingerprint(name, "", -1, dtype, numbers[rank], (), sent, received)
-    alone, parts = ((option, array.size),), tuple(enumerate(numbers[1:])) if option == rank else ()
-    sent, received = (alone, parts) if name == "gather" else (parts, alone)
-    return Fingerprint(name, "", option, dtype, array.size, (), sent, received)
+    marks = tuple(number for number in shape if number < 0)
+    given, taken = ([like(size) for size in sizes] or None for sizes in (ins, outs))
+    return Call(name, like(*(number for number in shape if number >= 0)), op, root, given, taken, together=marks)

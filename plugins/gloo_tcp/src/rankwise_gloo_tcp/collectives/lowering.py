@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankwise.backends import Array, Call, ReduceOp, joined
-from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
+from rankwise_gloo_tcp.collectives.hierarchy import Hosts
 from rankwise_gloo_tcp.collectives.in_step import Beat, in_step
-from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.means import Means
+from rankwise_gloo_tcp.collectives.streams import Subset
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator

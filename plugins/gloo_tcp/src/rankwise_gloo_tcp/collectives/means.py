@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankwise.backends import Array, Call, Deadline, ReduceOp
 from rankwise_gloo_tcp.collectives import streams
 from rankwise_gloo_tcp.collectives.copying import assign
-from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means, alone
-from rankwise_gloo_tcp.collectives.streams import Lanes
-from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.streams import Lanes, Subset
 
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 
-@dataclass(frozen=True)
-class Long:
-    """An algorithm of `hierarchy`, with what it works on.
-
-    Attributes:
-        hosts: Where the ranks are.
-        means: Returns what moves the data, until a deadline.
-        algorithm: The function.
-        args: What it takes besides.
-    """
-
-    hosts: Hosts
-    means: Callable[[Deadline], Means]
-    algorithm: Callable[..., None]
-    args: tuple[Any, ...]
-
-    def __call__(self, deadline: Deadline, counts: object) -> None:
-        self.algorithm(self.hosts, self.means(deadline), *self.args)
+def alone(by: Means, call: Call) -> None:
+    """Carry out what a rank does on its host where it is the only one there."""
+    target = call.array if call.outs is None else call.outs[0]
+    source = call.array if call.ins is None else call.ins[0]
+    if target is not source:
+        by.copy(target, source)
 
 
-class Direct:
-    """What moves the data: the group of this host, and messages between hosts.
+class Means:
+    """What moves the data: the group of this host, and messages between hosts. Others do it in C, or note it.
 
     Args:
         local: The group of this host; None where this rank is alone on it.
@@ -86,7 +70,7 @@ class Direct:
         return np.empty_like(like)
 
 
-class Within(Direct):
+class Within(Means):
     """What moves data at the board of a group that is on one host, within one of its own calls.
 
     Args:

@@ -5,7 +5,7 @@ What does not fit through the board goes by messages, once the board has compare
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from rankwise.backends import Call, Deadline, Prepared, mismatch
 from rankwise_gloo_tcp.board import agreement
 from rankwise_gloo_tcp.board.board import Board
 from rankwise_gloo_tcp.board.call import BoardCall, MessageCall
-from rankwise_gloo_tcp.board.prepared import PREPARE, BoardKinds, Kept, Kind
+from rankwise_gloo_tcp.board.prepared import BoardKinds, Kept, Kind
 from rankwise_gloo_tcp.collectives.strategy import Strategy
 
 if TYPE_CHECKING:
-    from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
+    from rankwise_gloo_tcp.collectives.hierarchy import Hosts
+    from rankwise_gloo_tcp.collectives.means import Means
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
 
@@ -58,10 +59,6 @@ class OneHost(Strategy):
     def at_board(self, kind: Kind) -> Prepared:
         """Return what does a kind of call."""
         return AtBoard(self, *kind)
-
-    def own_collectives(self) -> Collection[str]:
-        """Return those that go by the board."""
-        return PREPARE
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks at the board, and run the collective by messages."""

@@ -39,7 +39,7 @@ from rankwise_gloo_tcp.board.call import BoardCall, Meet
 from rankwise_gloo_tcp.collectives.along import moved
 from rankwise_gloo_tcp.collectives.one_host import AtBoard, OneHost
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS, RECORD_NBYTES, Opening, Swap, inline_nbytes
-from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.streams import Subset
 from rankwise_gloo_tcp.collectives.tables import along_nbytes
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from rankwise.backends import fitting_algorithm as fitting
 from rankwise.errors import DistError
 from rankwise_gloo_tcp.collectives import hierarchy
 from rankwise_gloo_tcp.collectives.between_hosts import reducing
-from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Means
-from rankwise_gloo_tcp.collectives.means import Direct, Long
+from rankwise_gloo_tcp.collectives.hierarchy import Hosts, Long
+from rankwise_gloo_tcp.collectives.means import Means
 from rankwise_gloo_tcp.collectives.opening import FEW_RANKS
 from rankwise_gloo_tcp.collectives.relay import (
     EACH_ITS_OWN,
@@ -77,7 +77,7 @@ class SeveralHosts(Strategy):
 
     def means(self, deadline: Deadline) -> Means:
         """Return what moves large data, until a deadline."""
-        return Direct(self.local, deadline)
+        return Means(self.local, deadline)
 
     def _choose(self, call: Call) -> str:
         """Return the algorithm of a call, by what all ranks know of it, or this one alone, which tells them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +14,7 @@ from rankwise.errors import DistError
 if TYPE_CHECKING:
     from rankwise_gloo_tcp.communicator import GlooCommunicator
 
-#: What carries out an operation is given this of a call: C, and the algorithms of `hierarchy`.
+#: The collectives that are not derived, and what of a call they are given, by C and by the algorithms of `hierarchy`.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "all_reduce": ("array", "reduce_op"),
@@ -72,10 +72,6 @@ class Strategy:
         if own is not None:
             return own(self, call)
         return None if call.describe is None or self.lower is None else self.lower(self, call)
-
-    def own_collectives(self) -> Collection[str]:
-        """Return those that are not derived: at a barrier the comparison is all there is."""
-        return {*self.OWN, "barrier"}
 
     def compare_and_run(self, call: Call, algorithm: Any, sequence: int, deadline: Deadline) -> None:
         """Compare the calls of all ranks, and run the collective."""

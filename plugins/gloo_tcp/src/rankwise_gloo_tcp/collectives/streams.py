@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, as_bytes
+from rankwise.backends import COLLECTIVE_TAG, Array, Context, Deadline, ReduceOp, Work, as_bytes
 from rankwise.errors import DistTimeoutError
 from rankwise_gloo_tcp.collectives.copying import cut, pieces
+from rankwise_gloo_tcp.engine.engine import Engine
+from rankwise_gloo_tcp.engine.request import Request
 
 #: What goes to some ranks, or comes from there.
 Lanes: TypeAlias = Mapping[int, Array]
+#: A message that is under way, and what carries messages among some ranks.
+Pending: TypeAlias = "Request | _Parts"
+Carrier: TypeAlias = "Engine | Subset"
 
 #: Segments are a quarter of a rank's share, within these bounds: each costs some tens of microseconds of its own.
 _LEAST_NBYTES, _MOST_NBYTES = 128 << 10, 1 << 20
@@ -25,43 +30,9 @@ _RESULT_TAG = COLLECTIVE_TAG + 1
 #: A segment of a broadcast is sent once the one that is so many before it is known to have come: windows hold them, and
 #: credit comes with what is said of that.
 _AHEAD = 3
-
-
-class Pending(Protocol):
-    """A message that is under way."""
-
-    @property
-    def peer(self) -> int | None:
-        """Whom it is for, or from."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-
-    @property
-    def error(self) -> BaseException | None:
-        """Why it has failed, if it has."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until it has ended."""
-
-
-class Carrier(Protocol):
-    """What carries messages among `size` ranks."""
-
-    rank: int
-    size: int
-    names: tuple[int, ...]
-
-    @property
-    def connections(self) -> int:
-        """Over how many connections at a time long messages go to a rank."""
-
-    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Pending:
-        """Begin to send memory."""
-
-    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Pending:
-        """Begin to receive into memory."""
+#: A message that is shorter stays on one connection. Parts are sent by Python, and calls without any in C: among hosts
+#: of two ranks, with 5 Gbit/s for each connection, calls with shorter messages take twice as long in parts.
+LEAST_NBYTES = 256 << 10
 
 
 def all_reduce(engine: Carrier, array: Array, op: ReduceOp, deadline: Deadline) -> None:
@@ -83,39 +54,31 @@ def trade(engine: Carrier, sent: Array | None, taken: Array | None, op: ReduceOp
         engine: What carries messages between the two.
         sent: What goes.
         taken: Where what comes goes; its elements are as long.
-        op: By what it is reduced into that; None puts it there.
+        op: By what it is reduced into that, where both are given; None puts it there.
         deadline: When all must be done.
     """
-    peer, (out, into) = 1 - engine.rank, [[] if flat is None else pieces(flat, _MOST_NBYTES) for flat in (sent, taken)]
-    rooms = into if op is None else [np.empty_like(segment) for segment in into]
-    coming = [engine.receive_bytes(as_bytes(room), peer, COLLECTIVE_TAG, True) for room in rooms]
-    sends: list[Pending] = []
-    if taken is None:
-        _send_ahead(engine, out, deadline)
-    else:
-        sends = [engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for segment in out]
-    waited = len(into) - _AHEAD if sent is None else 0  # for the receipts of so many the other waits
-    for index, (segment, room, request) in enumerate(zip(into, rooms, coming, strict=True)):
-        wait_for(engine, [request], deadline)
-        if op is not None:
-            op.combine(segment, room)
-        if index < waited:
-            wait_for(engine, [engine.send_bytes(as_bytes(segment[:1]), peer, COLLECTIVE_TAG, True)], deadline)
-    wait_for(engine, sends, deadline)
-
-
-def _send_ahead(engine: Carrier, segments: Sequence[Array], deadline: Deadline) -> None:
-    """Send segments to the other of two ranks, each once the one so many before it is known to have come."""
-    peer, sends, waited = 1 - engine.rank, [], len(segments) - _AHEAD
-    receipts = [
-        engine.receive_bytes(as_bytes(np.empty_like(segments[0][:1])), peer, COLLECTIVE_TAG, True)
-        for _ in range(waited)
-    ]
-    for index, segment in enumerate(segments):
-        if index >= _AHEAD:
-            wait_for(engine, [receipts[index - _AHEAD]], deadline)
-        sends.append(engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True))
-    wait_for(engine, sends, deadline)
+    peer = 1 - engine.rank
+    if sent is not None and taken is not None:
+        Exchange(engine, {peer: sent}, {peer: taken}, op, _MOST_NBYTES).finish(deadline)
+    elif sent is not None:
+        segments = pieces(sent, _MOST_NBYTES)
+        receipts = [
+            engine.receive_bytes(as_bytes(np.empty_like(segment[:1])), peer, COLLECTIVE_TAG, True)
+            for segment in segments[_AHEAD:]
+        ]
+        sends = []
+        for index, segment in enumerate(segments):
+            if index >= _AHEAD:
+                wait_for(engine, [receipts[index - _AHEAD]], deadline)
+            sends.append(engine.send_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True))
+        wait_for(engine, sends, deadline)
+    elif taken is not None:
+        into = pieces(taken, _MOST_NBYTES)
+        coming = [engine.receive_bytes(as_bytes(segment), peer, COLLECTIVE_TAG, True) for segment in into]
+        for index, (segment, request) in enumerate(zip(into, coming, strict=True)):
+            wait_for(engine, [request], deadline)
+            if index < len(into) - _AHEAD:  # for the receipts of so many the other waits
+                wait_for(engine, [engine.send_bytes(as_bytes(segment[:1]), peer, COLLECTIVE_TAG, True)], deadline)
 
 
 def segment_nbytes(size: int) -> int:
@@ -248,3 +211,132 @@ class _Stream:
         return [
             self.engine.receive_bytes(as_bytes(segment), peer, _RESULT_TAG, True) for peer, segment in _in_turns(cut_up)
         ]
+
+
+# ---------------------------------------------------------------------- what carries them
+
+
+class Subset:
+    """Messages among some ranks; this one is among them.
+
+    Args:
+        engine: What carries them.
+        ranks: The group ranks, in their new order.
+        context: The group, for the names in messages of errors.
+
+    Attributes:
+        segment_nbytes: How long the segments of what these ranks exchange are, the same for all ranks of the group, few
+            or many as each talks to; 0 where two ranks trade.
+    """
+
+    def __init__(self, engine: Engine, ranks: Sequence[int], context: Context) -> None:
+        self._engine, self.ranks = engine, tuple(ranks)
+        self.rank, self.size, self.names = self.ranks.index(engine.rank), len(ranks), engine.names
+        self.cut_for(self.size)
+        self._places = tuple(context.global_ranks[rank] for rank in ranks)
+
+    def cut_for(self, size: int) -> None:
+        """Cut what is exchanged as one of so many ranks does that exchange with all others."""
+        self.segment_nbytes = 0 if size == 2 else segment_nbytes(size)
+
+    @property
+    def context(self) -> Subset:
+        """What tells the ranks' names: as a group's context does, by their numbers here."""
+        return self
+
+    @property
+    def global_ranks(self) -> tuple[int, ...]:
+        """The global ranks of the members."""
+        return self._places
+
+    @property
+    def connections(self) -> int:
+        """Over how many connections at a time long messages go to a rank."""
+        return 1
+
+    def splits(self, nbytes: int) -> bool:
+        """Tell whether a message is so long that it goes in parts, over several connections."""
+        return False
+
+    def isend(self, array: Array, dst: int, tag: int) -> Work:
+        """Begin to send."""
+        return self._engine.send(array, self.ranks[dst], tag)
+
+    def irecv(self, array: Array, src: int | None, tag: int) -> Work:
+        """Begin to receive."""
+        return self._engine.receive(array, None if src is None else self.ranks[src], tag)
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Pending:
+        """Begin to send memory."""
+        return self._engine.send_bytes(data, self.ranks[to], tag, waited, prefix)
+
+    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Pending:
+        """Begin to receive into memory."""
+        return self._engine.receive_bytes(room, self.ranks[source], tag, waited)
+
+
+class Spread(Subset):
+    """Messages among some ranks; what is long goes in parts, over several connections at the same time.
+
+    Both ends know how long a message is, so that each cuts it in the same way.
+
+    Args:
+        engine: What carries them.
+        connections: How many connections a pair has.
+        context: The group, for the names in messages of errors.
+        ranks: The group ranks, in their new order.
+    """
+
+    def __init__(self, engine: Engine, connections: int, context: Context, ranks: Sequence[int]) -> None:
+        super().__init__(engine, ranks, context)
+        self._connections = connections
+
+    @property
+    def connections(self) -> int:
+        """Over how many connections at a time long messages go to a rank."""
+        return self._connections
+
+    def splits(self, nbytes: int) -> bool:
+        """Tell whether a message is so long that it goes in parts."""
+        return nbytes >= LEAST_NBYTES
+
+    def send_bytes(self, data: memoryview, to: int, tag: int, waited: bool = False, prefix: bytes = b"") -> Pending:
+        """Begin to send memory; nothing goes in front of what is long."""
+        if not self.splits(len(data)):
+            return super().send_bytes(data, to, tag, waited, prefix)
+        return self._in_parts(data, to, lambda part, peer: self._engine.send_bytes(part, peer, tag, waited))
+
+    def receive_bytes(self, room: memoryview, source: int, tag: int, waited: bool = False) -> Pending:
+        """Begin to receive into memory, which what comes fills."""
+        if not self.splits(len(room)):
+            return super().receive_bytes(room, source, tag, waited)
+        return self._in_parts(room, source, lambda part, peer: self._engine.receive_bytes(part, peer, tag, waited))
+
+    def _in_parts(self, memory: memoryview, place: int, begin: Callable[[memoryview, int], Pending]) -> _Parts:
+        # Peer `k * size + rank` of the engine is rank `rank` over the connection number `k`.
+        count, peer, size = self._connections, self.ranks[place], self._engine.size
+        ends = [len(memory) * index // count & -64 for index in range(count)] + [len(memory)]
+        return _Parts([begin(memory[ends[k] : ends[k + 1]], k * size + peer) for k in range(count)])
+
+
+class _Parts:
+    """A message in parts, which ends when all of them have."""
+
+    def __init__(self, parts: list[Pending]) -> None:
+        self._parts = parts
+        self.peer: int | None = parts[0].peer
+
+    @property
+    def done(self) -> bool:
+        """Whether all parts have ended."""
+        return all(part.done for part in self._parts)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why one of them has failed."""
+        return next((part.error for part in self._parts if part.error is not None), None)
+
+    def wait(self, timeout: float) -> bool:
+        """Move messages until all parts have ended."""
+        deadline = Deadline(timeout)
+        return all(part.wait(deadline.remaining()) for part in self._parts)

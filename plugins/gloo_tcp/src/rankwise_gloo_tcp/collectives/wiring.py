@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from rankwise.backends import COLLECTIVE_TAG, Array, Deadline, ReduceOp, Timeout, as_bytes
-from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, KindHooks
+from rankwise_gloo_tcp.collectives.compiled import COMPILED_OPS, CallHooks
 from rankwise_gloo_tcp.collectives.opening import Opening
-from rankwise_gloo_tcp.collectives.streams import Carrier, Exchange, Lanes, Pending, wait_for
-from rankwise_gloo_tcp.collectives.subset import Subset
+from rankwise_gloo_tcp.collectives.streams import Carrier, Exchange, Lanes, Pending, Subset, wait_for
 from rankwise_gloo_tcp.engine.fast_path import WireHooks
 from rankwise_gloo_tcp.engine.peer import Peer
 from rankwise_gloo_tcp.engine.request import Request
@@ -28,14 +27,6 @@ Piece: TypeAlias = "tuple[Array, tuple[int, int]]"
 Lane: TypeAlias = "tuple[int, bool, bool, int, Any]"
 
 
-class WireCallHooks(KindHooks):
-    """What compiled calls over a wire ask for."""
-
-    def wait(self, given: Deadline | Timeout | None) -> Deadline:
-        """Wait for nobody: `WireHooks.finish` does."""
-        return self.deadline(given)
-
-
 class _Link(NamedTuple):
     """What a wire knows of a rank: how errors and the engine call it, what leads there, and where what comes goes."""
 
@@ -49,7 +40,7 @@ class _Link(NamedTuple):
 class _Hooks(WireHooks):
     """What the wire of one group asks for."""
 
-    def __init__(self, comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> None:
+    def __init__(self, comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: CallHooks) -> None:
         super().__init__(comm.engine)
         self.turn, self._comm, self._opening, self._calls = comm.order.turn, comm, opening, calls
         self._between = Subset(comm.engine, ranks, comm.context)
@@ -156,7 +147,7 @@ def _lanes(pieces: Sequence[Piece | None], dtype: Any) -> Lanes:
     return {peer: _bytes_of(piece).view(dtype) for peer, piece in enumerate(pieces) if piece is not None}
 
 
-def make_wire(comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: KindHooks) -> Wire:
+def make_wire(comm: GlooCommunicator, opening: Opening, ranks: Sequence[int], calls: CallHooks) -> Wire:
     """Return the compiled wire among few ranks of a group, in the order of their opening."""
     engine, names = comm.engine, comm.context.global_ranks
     windows, rooms = engine.dispatcher.outbox.windows, opening.rooms()

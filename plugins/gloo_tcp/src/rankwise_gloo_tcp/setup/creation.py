@@ -82,7 +82,7 @@ def create(context: Context) -> GlooCommunicator:
         comm.start(engine)
         comm.all_compiled = all(card.compiled for card in all_cards)
         if count > 1:
-            from rankwise_gloo_tcp.collectives.subset import Spread
+            from rankwise_gloo_tcp.collectives.streams import Spread
 
             comm.spread = partial(Spread, engine, count, context)
         try:

@@ -28,7 +28,7 @@ _RINGS_NBYTES, _MOST_NBYTES, _LEAST_NBYTES = 4 << 20, 1 << 20, 128 << 10
 _HEADER_NBYTES = _UNIT = 32
 _CONTROL_NBYTES = 256
 #: Words of the control block: how far the writer has come and whether it waits for room; how far the reader has. The
-#: compiled rings tell each other in word 17 what the reader waits for, and copy long arrays together with words 24 to 26.
+#: compiled rings tell each other in word 17 what the reader waits for, and copy together by words 24 to 26.
 _HEAD, _WANTS_ROOM, _TAIL = 0, 1, 16
 #: What a rank says of its sleep: that a byte in its bell wakes it, or a change of the word that says so.
 _AWAKE, _AT_BELL, _AT_WORD = 0, 1, 2
