@@ -41,10 +41,11 @@ def imported() -> tuple[float, int, int]:
     return float(took), int(modules), int(lines)
 
 
-def distributions() -> dict[str, int]:
-    """Return the lines of Python of each distribution."""
+def distributions() -> dict[str, tuple[int, int]]:
+    """Return the lines of Python of each distribution, and how many of them are docstrings."""
     folders = {"rankwise": ROOT / "core", **{path.parent.name: path for path in sorted(ROOT.glob("plugins/*/src"))}}
-    return {name: sum(_lines(path) for path in folder.rglob("*.py")) for name, folder in folders.items()}
+    files = {name: list(folder.rglob("*.py")) for name, folder in folders.items()}
+    return {name: (sum(map(_lines, paths)), sum(map(_docstrings, paths))) for name, paths in files.items()}
 
 
 def declaring() -> list[str]:
@@ -62,6 +63,13 @@ def _lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
+def _docstrings(path: Path) -> int:
+    said = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, said))
+    firsts = (node.body[0] for node in nodes if ast.get_docstring(node, clean=False) is not None)
+    return sum((first.end_lineno or first.lineno) - first.lineno + 1 for first in firsts)
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,8 +79,8 @@ def main() -> None:
     print(f"import rankwise: {each[0][1]} modules, {each[0][2]:,} lines")
     print(f"beyond NumPy: {seconds[0] * 1e3:.0f} ms at best, {statistics.median(seconds) * 1e3:.0f} ms in the middle")
     print(f"classes that declare all collectives: {len(declaring())}")
-    for name, lines in distributions().items():
-        print(f"  {name:10} {lines:7,} lines")
+    for name, (lines, docstrings) in distributions().items():
+        print(f"  {name:10} {lines:7,} lines, of which {docstrings:6,} are docstrings")
 
 
 if __name__ == "__main__":
