@@ -44,7 +44,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
     library = tmp_path_factory.mktemp("writes") / "writes.so"
     command = [_COMPILER, "-shared", "-fPIC", "-O2", str(_HERE / "writes.c"), "-o", str(library)]
     subprocess.run(command, check=True, timeout=TIMEOUT_S)
-    env = {"RANKWISE_NATIVE": "on", "LD_PRELOAD": f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()}
+    env = {"RANKWISE_NATIVE": "on", "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()}
     with RankPool(2, env=env, fork=False) as made:
         yield made
 
