@@ -131,11 +131,10 @@ def by_two_threads() -> int:
     return until_both_copy(lambda: both(lambda tag: dist.send(numbers(tag), 1, tag=tag)), lambda: both(receive))
 
 
-def refused(at: int) -> None:
-    """Have a piece refused by the system: the receiver copies it, and all that follow."""
+def refused(at: int) -> list[int]:
+    """Have a piece refused by the system: the receiver copies it, and all that follow of this message."""
     go_wrong(REFUSED, at)
-    for _ in range(at + 1):  # each time at least one piece
-        until_both_copy(_send, _receive)
+    return [until_both_copy(_send, _receive) for _ in range(at + 1)]  # each time at least one piece
 
 
 def killed(at: int) -> str:

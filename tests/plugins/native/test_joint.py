@@ -61,7 +61,9 @@ def test_the_sender_copies_too(pool: RankPool, program: Callable[[], int]) -> No
 @BOTH
 @pytest.mark.parametrize("at", [1, 3])
 def test_what_the_sender_may_not_write_the_receiver_reads(pool: RankPool, at: int) -> None:
-    pool.run(programs.refused, at, timeout=TIMEOUT_S)
+    pieces, told = pool.run(programs.refused, at, timeout=TIMEOUT_S)
+    assert pieces == told
+    assert all(pieces)
 
 
 @BOTH
