@@ -28,10 +28,17 @@ static uint32_t joint_end_of(uint64_t left)
     return left & MOST_PIECES;
 }
 
-size_t joint_piece_nbytes(size_t nbytes)
+static size_t joint_piece_nbytes(size_t nbytes)
 {
     size_t part = (nbytes / PIECES | (ROUND_NBYTES - 1)) + 1;
     return part < LEAST_NBYTES ? LEAST_NBYTES : part < MOST_NBYTES ? part : MOST_NBYTES;
+}
+
+size_t joint_piece(size_t nbytes, uint64_t piece, size_t *begin)
+{
+    size_t part = joint_piece_nbytes(nbytes);
+    *begin = piece * part;
+    return nbytes - *begin < part ? nbytes - *begin : part;
 }
 
 static size_t joint_pieces(size_t nbytes)

@@ -88,8 +88,7 @@ static bool offers_has_news(void *what)
 /* Write a piece to the receiver's memory. */
 static bool offers_write_piece(const Letter *letter, uint64_t address, size_t piece)
 {
-    size_t part = joint_piece_nbytes(letter->nbytes), begin = piece * part;
-    size_t now = letter->nbytes - begin < part ? letter->nbytes - begin : part;
+    size_t begin, now = joint_piece(letter->nbytes, piece, &begin);
     struct iovec here = {(unsigned char *)PyArray_DATA(letter->array) + begin, now}, there = {(void *)(uintptr_t)(address + begin), now};
     /* opens: the array of another rank's receive (process_vm_writev)
      * reached by: the ranks of a host, of one user
@@ -229,8 +228,7 @@ static void offers_leave_reading(Reading *reading)
 
 static bool offers_read_piece(const Reading *reading, uint64_t piece)
 {
-    size_t part = joint_piece_nbytes(reading->nbytes), begin = piece * part;
-    size_t now = reading->nbytes - begin < part ? reading->nbytes - begin : part;
+    size_t begin, now = joint_piece(reading->nbytes, piece, &begin);
     struct iovec here = {(unsigned char *)PyArray_DATA(reading->array) + begin, now}, there = {(void *)(uintptr_t)(reading->from + begin), now};
     return process_vm_readv(reading->way->pid, &here, 1, &there, 1, 0) == (ssize_t)now;
 }

@@ -61,8 +61,8 @@ static Word round_of_copies; /* which the receiver has ended */
 
 static void copy_piece(int64_t piece)
 {
-    size_t part = joint_piece_nbytes(LONG), begin = (size_t)piece * part;
-    memcpy(got + begin, sent + begin, LONG - begin < part ? LONG - begin : part);
+    size_t begin, nbytes_of_it = joint_piece(LONG, (uint64_t)piece, &begin);
+    memcpy(got + begin, sent + begin, nbytes_of_it);
 }
 
 static void *receive(void *unused)
