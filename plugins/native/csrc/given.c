@@ -12,7 +12,9 @@ static Part given_part_of(PyArrayObject *array)
 
 static bool given_begin(Given *given, Name name, int option, PyArrayObject *array)
 {
-    memset(&given->key, 0, sizeof given->key);
+    given->key.name = (int)name;
+    given->key.option = option;
+    given->key.type = given->key.count = 0;
     given->array = array;
     given->whole = (Part){0};
     given->root = -1;
@@ -20,8 +22,6 @@ static bool given_begin(Given *given, Name name, int option, PyArrayObject *arra
     given->keep_to.count = 0;
     given->route.sends = given->route.takes = 0;
     given->route.item = 0;
-    given->key.name = (int)name;
-    given->key.option = option;
     if (array == NULL)
         return true;
     int kind = arguments_kind(array);

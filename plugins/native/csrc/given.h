@@ -18,7 +18,7 @@ typedef struct {
     PyObject *ops; /* in the order of `Op`; None where Python has none of that name */
 } Members;
 
-/* What distinguishes one prepared call from another; zero where nothing is said. */
+/* What distinguishes one prepared call from another: so many numbers, and what is zero where nothing is said. */
 typedef struct {
     int name, option, type, count;
     npy_intp numbers[MOST_NUMBERS];

@@ -7,15 +7,15 @@ static Entry *recorder_slot_of(Recorder *recorder, uint64_t serial)
     return &recorder->ring[serial % recorder->capacity];
 }
 
+/* Let go of what an entry refers to; it is nobody's by the time that this may run other code. */
 static void recorder_release(Entry *entry)
 {
-    Entry old = *entry;
-    *entry = (Entry){0};
-    Py_XDECREF(old.op);
-    Py_XDECREF(old.dtype);
-    Py_XDECREF(old.code);
-    Py_XDECREF(old.error);
-    Py_XDECREF(old.trail);
+    PyObject *held[] = {entry->op, entry->dtype, entry->code, entry->error, (PyObject *)entry->trail};
+    entry->trail = NULL;
+    entry->op = entry->dtype = entry->code = entry->error = NULL;
+    entry->serial = 0;
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        Py_XDECREF(held[i]);
 }
 
 void entry_clear(Entry *entry)
