@@ -4,7 +4,23 @@
 /* How long a thread that has waited may take to wake up. */
 enum { HANDING_NS = 200000 };
 
-bool lock_try(EngineLock *lock)
+void lock_release(EngineLock *lock)
+{
+    atomic_store_explicit(&lock->asked, false, memory_order_relaxed);
+    atomic_store_explicit(&lock->held, false, memory_order_relaxed);
+    PyThread_release_lock(lock->lock);
+}
+
+/* Prepare what the lock guards for the thread that has just taken it. */
+static bool lock_prepare(EngineLock *lock)
+{
+    if (lock->prepare == NULL || lock->prepare(lock->whose))
+        return true;
+    lock_release(lock);
+    return false;
+}
+
+static bool lock_take_free(EngineLock *lock)
 {
     if (!PyThread_acquire_lock(lock->lock, NOWAIT_LOCK))
         return false;
@@ -12,11 +28,14 @@ bool lock_try(EngineLock *lock)
     return true;
 }
 
-void lock_release(EngineLock *lock)
+bool lock_try(EngineLock *lock)
 {
-    atomic_store_explicit(&lock->asked, false, memory_order_relaxed);
-    atomic_store_explicit(&lock->held, false, memory_order_relaxed);
-    PyThread_release_lock(lock->lock);
+    if (!lock_take_free(lock))
+        return false;
+    bool prepared = lock_prepare(lock);
+    if (!prepared)
+        PyErr_Clear(); /* who waits for it hears why */
+    return prepared;
 }
 
 void lock_hand_over(EngineLock *lock)
@@ -35,7 +54,7 @@ void lock_hand_over(EngineLock *lock)
 }
 
 /* Wait for it until a time, or for ever where that is negative: 1 once it is taken, 0 if it was not in time, -1 if a
-   signal's handler has raised. */
+   signal's handler has raised, or what the lock guards could not be prepared. */
 static int lock_wait(EngineLock *lock, int64_t until)
 {
     int interrupted = 0;
@@ -52,7 +71,9 @@ static int lock_wait(EngineLock *lock, int64_t until)
         if (status == PY_LOCK_INTR)
             interrupted = Py_MakePendingCalls();
     }
-    return status == PY_LOCK_ACQUIRED ? 1 : interrupted;
+    if (status != PY_LOCK_ACQUIRED)
+        return interrupted;
+    return lock_prepare(lock) ? 1 : -1;
 }
 
 /* ------------------------------------------------------------------ the type */

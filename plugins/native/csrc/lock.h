@@ -1,5 +1,5 @@
 /* The lock of an engine: to Python what `threading.Lock` makes. C, which holds it without the interpreter, can tell
-   whether others want it. */
+   whether others want it, and keep what the lock guards in a form of its own for as long as nobody has it. */
 #ifndef RANKWISE_LOCK_H
 #define RANKWISE_LOCK_H
 
@@ -13,11 +13,14 @@ typedef struct {
     atomic_bool held;
     atomic_int waiting; /* how many threads stand still until they have it */
     atomic_bool asked;  /* whether a thread has found it taken, and gone on, since it was */
+    /* Called, with this, once it is taken: false, with an exception set, gives it back. NULL for nothing. */
+    bool (*prepare)(void *whose);
+    void *whose;
 } EngineLock;
 
 extern PyTypeObject EngineLockType;
 
-/* Take it if it is free. */
+/* Take it if it is free, with the interpreter. */
 bool lock_try(EngineLock *lock);
 void lock_release(EngineLock *lock);
 /* Let it go, and the interpreter with it for as long as a thread that waits for the lock needs to take it: one that takes

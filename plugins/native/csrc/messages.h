@@ -46,6 +46,7 @@ typedef struct {
     PyObject *lane; /* the communicator, for works that Python spells out */
     PyObject *spare; /* an empty line, for the next receive that begins one; or NULL */
     RequestState *posted; /* the receives of whose ends the recorder has not been told; borrowed */
+    RequestState *fresh; /* the receives that stand in no line yet, the oldest first: see messages_lines.c; held */
     PyObject *weakrefs;
     int size;
     unsigned most_tag, raw;
@@ -119,6 +120,16 @@ PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_
 /* Return the work of a message: of one that goes on with its request, or of one that has ended. The reference to what stands
    for it in the recorder is taken. */
 PyObject *messages_work(Messages *messages, const Letter *letter, PyObject *const *args, RequestState *request, PyObject *ticket);
+/* Where posted receives stand: put one behind all that wait for the same, unless that is left to Python; the first of a tag and
+   a rank, borrowed, if it was posted here and no receive from anyone may be before it; take that out. An exception may be set. */
+bool messages_enter(Messages *messages, unsigned tag, int peer, RequestState *request);
+RequestState *messages_first_posted(Messages *messages, unsigned tag, int peer);
+bool messages_leave(Messages *messages, unsigned tag, int peer, RequestState *request);
+/* Have all of them stand in their lines, for whoever has taken the lock; false with an exception set. */
+bool messages_line_up(void *messages);
+/* Those that stand in no line: whether one is from these ranks; let all of them go. */
+bool messages_has_fresh(const Messages *messages, const Letter *letter);
+void messages_drop_fresh(Messages *messages);
 /* Post a receive whose message is not here; None if that is left to Python. */
 PyObject *messages_post(Messages *messages, const Letter *letter, PyObject *const *args);
 /* Offer a message, and wait until it has been read; or return the work of it. */

@@ -1,92 +1,14 @@
-/* Receives that are posted before their messages come. Each is a request of Python's engine and stands in its line there, so
-   that the engine serves it as any other; only the one who posts it, and the one who waits for it, are compiled.
+/* Receives that are posted before their messages come. Each is a request of Python's engine, which serves it as any other;
+   only the one who posts it, and the one who waits for it, are compiled.
 
-   The engine's lock guards the lines too: see messages.c for what takes its place. The collector of garbage, which may run
-   Python's code and with it other threads wherever memory is taken, waits while a line and a ring must stay as they are. */
+   See messages.c for what takes the place of the lock here. The collector of garbage, which may run Python's code and with
+   it other threads wherever memory is taken, waits while a line and a ring must stay as they are. */
 #include "messages.h"
 #include "arguments.h"
 #include <string.h>
 
-/* A line is no longer here, since C finds the first of many slowly; then the engine takes in the messages. */
-enum { MOST_POSTED = 32 };
 /* What is longer is read by the engine, which handles signals meanwhile. */
 enum { MOST_READ_NBYTES = 64 << 20 };
-
-/* ------------------------------------------------------------------ the line that a receive stands in */
-
-/* The key of a line, which most programs ask for again; borrowed. NULL with an exception set. */
-static PyObject *posted_key(Messages *messages, unsigned tag, int peer)
-{
-    Way *way = &messages->ways[peer];
-    if (way->key == NULL || way->key_tag != tag) {
-        Py_XSETREF(way->key, Py_BuildValue("(Ii)", tag, peer));
-        way->key_tag = tag;
-    }
-    return way->key;
-}
-
-/* A line without anything, which is the last that has become so if there is one. */
-static PyObject *posted_line(Messages *messages)
-{
-    PyObject *line = messages->spare;
-    messages->spare = NULL;
-    return line != NULL ? line : PyODict_New();
-}
-
-/* Put a request at the end of its line; false if that is long, or with an exception set. */
-static bool posted_enter(Messages *messages, unsigned tag, int peer, RequestState *request)
-{
-    PyObject *key = posted_key(messages, tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
-    bool made = line == NULL && !PyErr_Occurred();
-    if (made && ((line = posted_line(messages)) == NULL || PyDict_SetItem(messages->receives, key, line) < 0))
-        Py_CLEAR(line);
-    bool has_room = line != NULL && PyDict_GET_SIZE(line) < MOST_POSTED;
-    PyObject *number = has_room ? PyIter_Next(messages->numbers) : NULL, *name = PyLong_FromVoidPtr(request);
-    PyObject *place = number == NULL ? NULL : PyTuple_Pack(2, number, request);
-    bool entered = place != NULL && name != NULL && PyODict_SetItem(line, name, place) == 0;
-    if (made && line != NULL) {
-        if (!entered)
-            PyDict_DelItem(messages->receives, key);
-        Py_DECREF(line);
-    }
-    Py_XDECREF(number);
-    Py_XDECREF(name);
-    Py_XDECREF(place);
-    return entered;
-}
-
-/* The first in the line of a tag and a rank, if it was posted here and no receive from anyone may be before it; borrowed. An
-   exception may be set. */
-static RequestState *posted_first(Messages *messages, unsigned tag, int peer)
-{
-    PyObject *name, *place, *key, *line;
-    Py_ssize_t at = 0;
-    if (messages_has_key(messages->receives, Py_BuildValue("(IO)", tag, Py_None)))
-        return NULL;
-    if ((key = posted_key(messages, tag, peer)) == NULL)
-        return NULL;
-    line = PyDict_GetItemWithError(messages->receives, key);
-    if (line == NULL || !PyODict_Check(line) || PyDict_GET_SIZE(line) > MOST_POSTED || !PyDict_Next(line, &at, &name, &place) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2)
-        return NULL;
-    RequestState *request = (RequestState *)PyTuple_GET_ITEM(place, 1);
-    return Py_IS_TYPE(request, messages->request_type) && request->by == (PyObject *)messages ? request : NULL;
-}
-
-/* Take the first out of its line; false with an exception set. */
-static bool posted_leave(Messages *messages, unsigned tag, int peer, RequestState *request)
-{
-    PyObject *key = posted_key(messages, tag, peer), *name = PyLong_FromVoidPtr(request);
-    PyObject *line = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(messages->receives, key));
-    bool left = line != NULL && name != NULL && PyODict_DelItem(line, name) == 0;
-    if (left && PyDict_GET_SIZE(line) == 0) {
-        left = PyDict_DelItem(messages->receives, key) == 0;
-        if (left && messages->spare == NULL && Py_REFCNT(line) == 1)
-            messages->spare = Py_NewRef(line);
-    }
-    Py_XDECREF(line);
-    Py_XDECREF(name);
-    return left;
-}
 
 /* ------------------------------------------------------------------ the recorder, which is told of each end once */
 
@@ -186,7 +108,7 @@ static RequestState *posted_new(Messages *messages, const Letter *letter)
     request->peer = PyLong_FromLong(letter->peer);
     request->tag = letter->tag;
     request->dtype = letter->mark;
-    if (request->peer == NULL || !posted_enter(messages, letter->tag, letter->peer, request))
+    if (request->peer == NULL || !messages_enter(messages, letter->tag, letter->peer, request))
         Py_CLEAR(request);
     return request;
 }
@@ -259,11 +181,11 @@ static RequestState *posted_fill(Messages *messages, const Way *way, const Frame
     int peer = (int)(way - messages->ways);
     unsigned tag = (unsigned)(frame->first >> 32);
     bool is_offer = frame->first == (rings_frame_word(OFFER, tag) | READABLE) && frame->address != 0 && way->pid > 0;
-    RequestState *request = is_offer || frame->first == rings_frame_word(MESSAGE, tag) ? posted_first(messages, tag, peer) : NULL;
+    RequestState *request = is_offer || frame->first == rings_frame_word(MESSAGE, tag) ? messages_first_posted(messages, tag, peer) : NULL;
     if (request == NULL || !posted_fits(messages, way, request, frame))
         return NULL;
     Py_INCREF(request);
-    if (!posted_leave(messages, tag, peer, request)) {
+    if (!messages_leave(messages, tag, peer, request)) {
         Py_DECREF(request);
         return NULL;
     }
@@ -276,7 +198,7 @@ static RequestState *posted_fill(Messages *messages, const Way *way, const Frame
 
 bool messages_meet_posted(Messages *messages, const Way *way, const Frame *frame)
 {
-    if (PyDict_GET_SIZE(messages->receives) == 0)
+    if (PyDict_GET_SIZE(messages->receives) == 0 && messages->fresh == NULL)
         return false;
     Way *met = &messages->ways[way - messages->ways];
     Frame taken = *frame;
@@ -322,7 +244,7 @@ static bool posted_look(Messages *messages, Way *way, RequestState *request)
    message that was sent. */
 static bool posted_is_next(Messages *messages, RequestState *request, int peer)
 {
-    return request->array == NULL || posted_first(messages, (unsigned)request->tag, peer) == request;
+    return request->array == NULL || messages_first_posted(messages, (unsigned)request->tag, peer) == request;
 }
 
 bool messages_take_posted(Messages *messages, RequestState *request, bool waits)

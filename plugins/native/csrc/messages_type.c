@@ -33,6 +33,8 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
     int visited = hooks_visit(messages, hooks, visit, arg);
     if (visited != 0)
         return visited;
+    for (RequestState *request = messages->fresh; request != NULL; request = request->behind)
+        Py_VISIT(request);
     for (int peer = 0; peer < messages->size; peer++) {
         Py_VISIT(messages->ways[peer].rings);
         Py_VISIT(messages->ways[peer].pipe);
@@ -44,6 +46,9 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
 
 static int messages_clear(Messages *messages)
 {
+    if (messages->lock != NULL && messages->lock->whose == messages)
+        messages->lock->prepare = NULL;
+    messages_drop_fresh(messages);
     hooks_clear(messages, hooks);
     for (int peer = 0; peer < messages->size; peer++) {
         Way *way = &messages->ways[peer];
@@ -130,6 +135,13 @@ static PyObject *messages_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
     messages->descriptor = (int)descriptor;
     messages->bell = (int)bell;
     messages->asleep = (size_t)asleep;
+    EngineLock *lock = messages->lock;
+    if (lock->prepare == NULL) {
+        lock->whose = messages;
+        lock->prepare = messages_line_up;
+    } else { /* another thread was first: there is one list of what is fresh */
+        Py_SETREF(messages, (Messages *)Py_NewRef(lock->whose));
+    }
     return (PyObject *)messages;
 }
 

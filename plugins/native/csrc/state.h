@@ -94,10 +94,10 @@ typedef struct RequestState {
     unsigned long long tag, nbytes;
     unsigned dtype;
     bool done, watched, streamed;
-    /* For C alone: whether who waits for it has just looked for its message in vain; and the list that it stands in while
-       the recorder has not been told of its end. */
+    /* For C alone: whether who waits for it has just looked for its message in vain; the list that it stands in while the
+       recorder has not been told of its end; and who is behind it among the receives that stand in no line yet. */
     bool looked;
-    struct RequestState *next, **link;
+    struct RequestState *next, **link, *behind;
 } RequestState;
 
 extern PyTypeObject EngineStateType, FailureStateType, ProgressStateType, PeerStateType, PipeStateType, WindowStateType,

@@ -9,12 +9,14 @@ import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import rankwise as dist
 from rankwise.basics.recording import Totals
+from rankwise_gloo_tcp.collectives.compiled import MessagePeer
+from rankwise_gloo_tcp.collectives.compiled import _Hooks as hooks_of
 
 PATIENCE_S = 60.0
 #: Nothing, short ones, one that passes in one piece, and those that go in pieces or from memory to memory.
@@ -117,6 +119,83 @@ def many(count: int) -> None:
             dist.send(np.full(5000, number), 0)
         store.set(sent, b"")
     dist.barrier()
+
+
+def mixed(seed: int) -> None:
+    """Post receives from one rank and from anyone, withdraw some, ask about others: each gets the next of its tag.
+
+    Compiled code and the engine keep those that wait in forms of their own; what is rare here has them change over.
+    """
+    common = random.Random(f"mixed {seed}")
+    for _ in range(16):
+        rarely = common.choice((0.0, 0.0, 0.1))
+        plan = [
+            Posted(common.randrange(TAGS), *(common.random() < rarely for _ in range(5)))
+            for _ in range(common.choice((2, 4, 12, 60)))
+        ]
+        taken = [number for number, posted in enumerate(plan) if not posted.withdrawn]
+        order = taken if common.random() < 0.5 else common.sample(taken, len(taken))
+        waits_first = common.random() < 0.3
+        if dist.get_rank() == 0:
+            _post(plan, order, waits_first)
+        else:
+            dist.recv(np.empty(1), 0, tag=TAGS)
+            for number in _merged(plan, taken):
+                dist.send(np.full(3, number), 0, tag=plan[number].tag)
+            dist.send(np.full(3, len(plan)), 0)
+        dist.barrier()
+
+
+class Posted(NamedTuple):
+    """What is done with a receive, and right after it was posted."""
+
+    tag: int
+    from_anyone: bool
+    withdrawn: bool
+    asked: bool
+    probed: bool
+    shown: bool
+
+
+def _merged(plan: list[Posted], taken: list[int]) -> list[int]:
+    """Return in which order messages are sent: any that for each tag is that of their receives."""
+    tags = [plan[number].tag for number in taken]
+    lines = {tag: iter([number for number in taken if plan[number].tag == tag]) for tag in set(tags)}
+    return [next(lines[tag]) for tag in random.Random(0).sample(tags, len(tags))]
+
+
+def _post(plan: list[Posted], order: list[int], waits_first: bool) -> None:
+    works, rooms, last = [], np.full((len(plan), 3), -1), np.empty(3, int)
+    for posted, room in zip(plan, rooms, strict=True):
+        works.append(dist.irecv(room, None if posted.from_anyone else 1, tag=posted.tag))
+        if posted.asked:
+            assert not works[0].is_completed()
+        if posted.probed:
+            assert dist.iprobe(1, tag=posted.tag) is None
+        if posted.shown:
+            assert "pending" in repr(works[-1])
+    for work, posted in zip(works, plan, strict=True):
+        assert not posted.withdrawn or work.cancel()
+    dist.send(np.empty(1), 1, tag=TAGS)
+    if waits_first:  # for what comes after all others
+        dist.recv(last, 1)
+    for number in order:
+        works[number].wait()
+    expected = [-1 if posted.withdrawn else number for number, posted in enumerate(plan)]
+    assert rooms.tolist() == [[number] * 3 for number in expected]
+    if not waits_first:
+        dist.recv(last, 1)
+    assert (last == len(plan)).all()
+
+
+def made_twice() -> None:
+    """Make the compiled messages of a group again, as a thread may that has found none."""
+    group = dist.group.WORLD
+    assert group is not None
+    made = group.shortcuts.irecv.__self__  # type: ignore[attr-defined]
+    peers = [MessagePeer(0, 0, None, None, None, None)] * 2  # type: ignore[arg-type]
+    lane = group.any_lane("recv")[0]
+    assert type(made)(group.trail, peers, hooks_of(lane, group), True) is made
 
 
 def polled() -> float:

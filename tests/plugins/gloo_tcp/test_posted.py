@@ -70,6 +70,17 @@ def test_messages_come_in_order_whenever_their_receives_were_posted(three: RankP
     first(three, programs.lines, seed)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_receive_gets_the_next_of_its_tag_whatever_others_do(two: RankPool, seed: int) -> None:
+    first(two, programs.mixed, seed)
+
+
+def test_threads_that_make_compiled_messages_at_once_make_the_same() -> None:
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    with RankPool(2, env={"RANKWISE_NATIVE": "on", "RANKWISE_GLOO_TRANSPORT": "shm"}) as pool:
+        first(pool, programs.made_twice)
+
+
 @pytest.mark.parametrize("count", [3, 200])
 def test_sends_end_while_the_receiver_computes(two: RankPool, count: int) -> None:
     first(two, programs.many, count)
