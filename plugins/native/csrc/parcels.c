@@ -12,7 +12,7 @@
 static const unsigned char good = 1;
 /* How much goes one way before the other has its turn: what comes stays in the cache until it is worked on. And while
    the system takes in what is sent it does not hear what the other end confirms: more in one go leaves less on its way. */
-enum { OUT_NBYTES = 128 << 10, IN_NBYTES = 32 << 10 };
+enum { OUT_NBYTES = 256 << 10, IN_NBYTES = 32 << 10 };
 enum { PIECES = 4 };
 /* So little is copied once more, as the kernel takes longer for pieces than for bytes. */
 enum { BRIEF_NBYTES = 512 };
