@@ -126,7 +126,7 @@ static bool offers_await_receipt(Messages *messages, Offered *offered)
         patience_look(&messages->patience, offers_has_news, offered, false);
         offers_copy(offered, until);
         come = rings_have_news(rings);
-    } while (!come && messages->patience.may_spin && native_monotonic_ns() < until);
+    } while (!come && (messages->patience.may_spin || messages->patience.resigned == 0) && native_monotonic_ns() < until);
     Py_END_ALLOW_THREADS
     rings_leave(rings);
     return come;
