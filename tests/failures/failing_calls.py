@@ -200,7 +200,7 @@ def _is_in_a_call(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code is not said.__code__:
         names.add(frame.f_code.co_name)
         frame = frame.f_back
-    return frame is not None and not names & _MAKERS
+    return frame is not None and len(names - {plain.__name__}) > 0 and not names & _MAKERS
 
 
 def interrupt(call: Call, group: Any, count: int) -> str:

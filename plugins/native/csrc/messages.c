@@ -119,8 +119,10 @@ static bool messages_is_awaited(const Messages *messages, const Letter *letter)
 {
     if (PyDict_GET_SIZE(messages->arrivals) != 0 && messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)))
         return true;
+    if (messages_has_fresh(messages, letter))
+        return true;
     if (PyDict_GET_SIZE(messages->receives) == 0)
-        return messages_has_fresh(messages, letter);
+        return false;
     bool found = messages_has_key(messages->receives, Py_BuildValue("(IO)", letter->tag, Py_None));
     for (Way *way = letter->first; way < letter->end && !found; way++)
         found = messages_has_key(messages->receives, Py_BuildValue("(Ii)", letter->tag, (int)(way - messages->ways)));

@@ -40,7 +40,7 @@ typedef struct {
     PyTypeObject *request_type;
     PyObject *numbers;
     /* ... and what is left to Python. */
-    PyObject *mark, *settle, *stand_up, *met, *issued;
+    PyObject *mark, *settle, *stand_up, *met, *strand, *issued;
     PyObject *register_offer, *offer, *ask_for, *ask_on, *answer, *copied;
     PyObject *go_on_sending, *go_on_receiving, *finish, *receive, *claim, *taken, *only_waited;
     PyObject *lane; /* the communicator, for works that Python spells out */
@@ -145,6 +145,8 @@ void messages_read_posted(Messages *messages, Way *way, RequestState *request, F
 bool messages_take_posted(Messages *messages, RequestState *request, bool waits);
 /* End a request well, and say from whom its message came; others may have to be told. False with an exception set. */
 bool messages_end(Messages *messages, RequestState *request, PyObject *source);
+/* Have the engine know of a request that an error has come to while it stood nowhere: it ends with the group. The error stays. */
+void messages_strand(Messages *messages, RequestState *request);
 /* Have the engine go on with a long message if its caller does something else for a while; false with an exception set. */
 bool messages_leave_alone(Messages *messages, RequestState *request);
 /* Remember that the recorder is to be told of its end, with what stands for the message there, which is taken. */

@@ -91,16 +91,11 @@ static bool lines_are_empty(const Messages *messages)
     return PyDict_GET_SIZE(messages->receives) == 0;
 }
 
-static int list_peer(const RequestState *request)
-{
-    return (int)PyLong_AsLong(request->peer);
-}
-
 /* Where the first of a tag and a rank stands in the list; or where that ends. */
 static RequestState **list_place(Messages *messages, unsigned tag, int peer)
 {
     RequestState **place = &messages->fresh;
-    while (*place != NULL && ((*place)->tag != tag || list_peer(*place) != peer))
+    while (*place != NULL && ((*place)->tag != tag || (*place)->from != peer))
         place = &(*place)->behind;
     return place;
 }
@@ -108,7 +103,7 @@ static RequestState **list_place(Messages *messages, unsigned tag, int peer)
 bool messages_has_fresh(const Messages *messages, const Letter *letter)
 {
     for (const RequestState *request = messages->fresh; request != NULL; request = request->behind) {
-        const Way *way = messages->ways + list_peer(request);
+        const Way *way = messages->ways + request->from;
         if (request->tag == letter->tag && way >= letter->first && way < letter->end)
             return true;
     }
@@ -150,7 +145,7 @@ bool messages_line_up(void *whose)
     int collects = messages->fresh == NULL ? 0 : PyGC_Disable();
     while (messages->fresh != NULL && entered) {
         RequestState *request = messages->fresh;
-        entered = lines_enter(messages, (unsigned)request->tag, list_peer(request), request, PY_SSIZE_T_MAX);
+        entered = lines_enter(messages, (unsigned)request->tag, request->from, request, PY_SSIZE_T_MAX);
         if (entered)
             Py_DECREF(list_take_out(&messages->fresh));
     }

@@ -321,11 +321,14 @@ void messages_read_posted(Messages *messages, Way *way, RequestState *request, F
         return;
     if (come == READ && !messages_has_failed(messages)) {
         request->nbytes = offer.length;
-        if (offers_end_reading(messages, &letter, &offer))
-            messages_end(messages, request, request->peer);
+        PyObject *error = offers_end_reading(messages, &letter, &offer) ? NULL : arguments_raised();
+        messages_end(messages, request, request->peer); /* its message is here, whatever has come to the receipt */
+        arguments_raise(error);
         return;
     }
     PyObject *asked = PyObject_CallFunction(messages->ask_on, "Oi(KkK)", request, letter.peer, (unsigned long long)offer.length,
                                             (unsigned long)offers_ident_of(&offer), (unsigned long long)(offer.marks >> 32));
+    if (asked == NULL)
+        messages_strand(messages, request);
     Py_XDECREF(asked);
 }

@@ -106,6 +106,7 @@ static RequestState *posted_new(Messages *messages, const Letter *letter)
     request->array = Py_NewRef(letter->array);
     request->by = Py_NewRef(messages);
     request->peer = PyLong_FromLong(letter->peer);
+    request->from = letter->peer;
     request->tag = letter->tag;
     request->dtype = letter->mark;
     if (request->peer == NULL || !messages_enter(messages, letter->tag, letter->peer, request))
@@ -160,6 +161,15 @@ static bool posted_fits(const Messages *messages, const Way *way, const RequestS
            (comes_along || rings_kind_of(frame) == OFFER);
 }
 
+void messages_strand(Messages *messages, RequestState *request)
+{
+    if (request->done)
+        return;
+    PyObject *error = arguments_raised(), *told = PyObject_CallOneArg(messages->strand, (PyObject *)request);
+    Py_XDECREF(told);
+    arguments_raise(error);
+}
+
 bool messages_end(Messages *messages, RequestState *request, PyObject *source)
 {
     ProgressState *progress = messages->progress;
@@ -171,6 +181,8 @@ bool messages_end(Messages *messages, RequestState *request, PyObject *source)
         return true;
     }
     PyObject *told = PyObject_CallFunctionObjArgs(messages->met, request, source, NULL);
+    if (told == NULL)
+        messages_strand(messages, request);
     Py_XDECREF(told);
     return told != NULL;
 }

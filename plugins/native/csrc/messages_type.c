@@ -12,6 +12,7 @@ static const Hook hooks[] = {
     {"request_type", AT(request_type), &PyType_Type},
     {"numbers", AT(numbers), NULL},
     {"met", AT(met), NULL},
+    {"strand", AT(strand), NULL},
     {"issued", AT(issued), NULL},
     {"register_offer", AT(register_offer), NULL},
     {"offer", AT(offer), NULL},
@@ -44,10 +45,16 @@ static int messages_traverse(Messages *messages, visitproc visit, void *arg)
     return 0;
 }
 
-static int messages_clear(Messages *messages)
+/* What is being freed must not be called any more. */
+static void messages_leave_lock(const Messages *messages)
 {
     if (messages->lock != NULL && messages->lock->whose == messages)
         messages->lock->prepare = NULL;
+}
+
+static int messages_clear(Messages *messages)
+{
+    messages_leave_lock(messages);
     messages_drop_fresh(messages);
     hooks_clear(messages, hooks);
     for (int peer = 0; peer < messages->size; peer++) {
@@ -64,6 +71,7 @@ static int messages_clear(Messages *messages)
 static void messages_free(Messages *messages)
 {
     PyObject_GC_UnTrack(messages);
+    messages_leave_lock(messages);
     if (messages->weakrefs != NULL)
         PyObject_ClearWeakRefs((PyObject *)messages);
     messages_clear(messages);

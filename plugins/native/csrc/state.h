@@ -95,8 +95,10 @@ typedef struct RequestState {
     unsigned dtype;
     bool done, watched, streamed;
     /* For C alone: whether who waits for it has just looked for its message in vain; the list that it stands in while the
-       recorder has not been told of its end; and who is behind it among the receives that stand in no line yet. */
+       recorder has not been told of its end; and, where C has posted it, from whom, and what is behind it in the list of
+       those that stand in no line yet. */
     bool looked;
+    int from;
     struct RequestState *next, **link, *behind;
 } RequestState;
 

@@ -8,6 +8,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -15,8 +16,6 @@ import numpy as np
 
 import rankwise as dist
 from rankwise.basics.recording import Totals
-from rankwise_gloo_tcp.collectives.compiled import MessagePeer
-from rankwise_gloo_tcp.collectives.compiled import _Hooks as hooks_of
 
 PATIENCE_S = 60.0
 #: Nothing, short ones, one that passes in one piece, and those that go in pieces or from memory to memory.
@@ -190,12 +189,60 @@ def _post(plan: list[Posted], order: list[int], waits_first: bool) -> None:
 
 def made_twice() -> None:
     """Make the compiled messages of a group again, as a thread may that has found none."""
+    from rankwise_gloo_tcp.collectives.compiled import MessagePeer, _Hooks
+
     group = dist.group.WORLD
     assert group is not None
     made = group.shortcuts.irecv.__self__  # type: ignore[attr-defined]
     peers = [MessagePeer(0, 0, None, None, None, None)] * 2  # type: ignore[arg-type]
     lane = group.any_lane("recv")[0]
-    assert type(made)(group.trail, peers, hooks_of(lane, group), True) is made
+    assert type(made)(group.trail, peers, _Hooks(lane, group), True) is made
+
+
+class Stop(Exception):
+    """What a handler of signals raises."""
+
+
+def interrupted(hook: str) -> float:
+    """Return for how long a rank waits again for a message at whose end a handler has raised, in this hook of Python's."""
+    from rankwise_gloo_tcp.engine import peers
+    from rankwise_gloo_tcp.engine.fast_path import MessageHooks
+
+    where: Any = peers.peer_memory if hook == "read" else MessageHooks
+    real, hooks = getattr(where, hook), []
+
+    def raising(*args: Any) -> Any:
+        hooks.append(args)
+        if len(hooks) == 1:
+            raise Stop
+        return real(*args)
+
+    setattr(where, hook, raising)
+    dist.init_process_group("gloo", timeout=PATIENCE_S)
+    took_s = 0.0
+    try:
+        for _ in range(2):  # compiled code carries out the second
+            if dist.get_rank() == 0:
+                work = dist.irecv(np.empty(1 << 20), 1)
+                future = work.get_future() if hook == "met" else None
+                with suppress(Stop, dist.DistError):
+                    work.wait()
+                began_s = time.monotonic()
+                with suppress(dist.DistError):
+                    work.wait()
+                assert future is None or future.done()
+                took_s = max(took_s, time.monotonic() - began_s)
+            else:
+                with suppress(dist.DistError):
+                    dist.isend(np.empty(1 << 20), 0).wait()
+    except (dist.DistError, Stop):
+        pass  # this is the second message, of a group that has ended
+    finally:
+        setattr(where, hook, real)
+        assert hooks or dist.get_rank() == 1, f"{hook} was not called"
+        with suppress(dist.DistError):
+            dist.destroy_process_group()
+    return took_s
 
 
 def polled() -> float:

@@ -75,6 +75,14 @@ def test_each_receive_gets_the_next_of_its_tag_whatever_others_do(two: RankPool,
     first(two, programs.mixed, seed)
 
 
+@pytest.mark.parametrize("hook", ["copied", "met", "read"])
+def test_a_receive_at_whose_end_a_handler_raises_does_not_wait_for_ever(hook: str) -> None:
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    env = {"RANKWISE_NATIVE": "off" if hook == "read" else "on", "RANKWISE_GLOO_TRANSPORT": "shm"}
+    with RankPool(2, env=env) as pool:
+        assert pool.run(programs.interrupted, hook, timeout=2 * PATIENCE_S)[0] < 5.0
+
+
 def test_threads_that_make_compiled_messages_at_once_make_the_same() -> None:
     pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
     with RankPool(2, env={"RANKWISE_NATIVE": "on", "RANKWISE_GLOO_TRANSPORT": "shm"}) as pool:

@@ -51,11 +51,16 @@ class FailureState(state.FailureState):
 
     def fail_request(self, request: Message, error: DistError) -> None:
         """Fail the group because of what a request needed, and end the request with it."""
+        self.strand(request)
+        if self.failure is None:
+            self.fail(error)
+
+    def strand(self, request: Message) -> None:
+        """End a request with the group: nobody else knows of it. The lock is held."""
         if self.failure is not None:
             request.end(self.failure)
         else:
             self.stranded.append(request)
-            self.fail(error)
 
     def tell(self) -> None:
         """Tell the communicator of a failure, without the lock."""

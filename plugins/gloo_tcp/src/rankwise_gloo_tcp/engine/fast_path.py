@@ -201,6 +201,11 @@ class MessageHooks(EngineHooks):
         """End a request whose message compiled code has taken in, or a receipt for it, where others are to be told."""
         request.succeed(source=source)
 
+    def strand(self, request: Request) -> None:
+        """End a request with the group, as an interrupt has come to it while compiled code alone knew of it."""
+        with self._lock:
+            self.failure_state.strand(request)
+
     def issued(self, request: Request) -> None:
         """Have the engine's thread, which does not tick, go on with a long message that its caller leaves alone."""
         with self._lock:

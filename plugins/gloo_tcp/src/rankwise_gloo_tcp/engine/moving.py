@@ -95,7 +95,7 @@ class Moving:
             self._dispatcher.peer_gave_up(source, error, self._dispatcher.peer_died)
             self._failure_state.fail_request(receive, error)
         elif copied and self._failure_state.failing:
-            self._failure_state.stranded.append(receive)
+            self._failure_state.strand(receive)
         else:
             inbox.fetched(arrival, receive, copied)
 

@@ -300,19 +300,28 @@ class Fetching:
     def run(self, report: Report) -> None:
         """Make all copies."""
         while self._jobs:
-            arrival, receive = self._jobs.pop(0)
-            peer, header = self._peers[arrival.source], arrival.header
-            target = receive.buffer[: header.length]
-            copied = peer_memory.read(peer.card.pid, header.address, target, lambda r=receive: r.done)  # type: ignore[misc]
-            with self._lock:
-                if receive.done:
-                    continue
-                if self._failure_state.failure is not None:
-                    receive.end(self._failure_state.failure)  # nobody else knows of it while it is read
-                    continue
-                peer.readable = peer.readable and copied
-                self.moved_nbytes += header.length * copied
-                report(arrival, receive, copied)
+            arrival, receive = self._jobs[0]
+            try:
+                self._jobs.pop(0)
+                self._read(arrival, receive, report)
+            except BaseException:  # what an interrupt raises
+                with self._lock:
+                    self._failure_state.strand(receive)
+                raise
+
+    def _read(self, arrival: Arrival[Message], receive: Message, report: Report) -> None:
+        """Make a copy; nobody else knows of its receive meanwhile."""
+        peer, header = self._peers[arrival.source], arrival.header
+        copied = peer_memory.read(peer.card.pid, header.address, receive.buffer[: header.length], lambda: receive.done)
+        with self._lock:
+            if receive.done:
+                return
+            if self._failure_state.failure is not None:
+                receive.end(self._failure_state.failure)
+                return
+            peer.readable = peer.readable and copied
+            self.moved_nbytes += header.length * copied
+            report(arrival, receive, copied)
 
 
 def _nothing() -> None:
