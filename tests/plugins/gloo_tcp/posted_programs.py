@@ -204,7 +204,7 @@ class Stop(Exception):
 
 
 def interrupted(hook: str) -> float:
-    """Return for how long a rank waits again for a message at whose end a handler has raised, in this hook of Python's."""
+    """Return for how long a rank waits again for a message at whose end a handler has raised, in a hook of Python's."""
     from rankwise_gloo_tcp.engine import peers
     from rankwise_gloo_tcp.engine.fast_path import MessageHooks
 
