@@ -7,6 +7,7 @@ message lost or received twice, and nobody stands still.
 
 from __future__ import annotations
 
+import inspect
 import random
 import time
 import traceback
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import far_away
 import interrupt_cases
+import numpy as np
 from interrupt_cases import CASES, Place
 from interrupt_checks import Checks, Interrupted, Stopped, ThreadWatch, unraisable
 
@@ -24,6 +26,8 @@ _STEPS = 40
 #: How many points a call is taken to have before it has been counted.
 _FIRST_GUESS = 60
 _TIMEOUT_S = 30.0
+#: Which part of the interrupts comes after a time.
+_TIMED = 0.3
 
 
 class Point(NamedTuple):
@@ -41,12 +45,16 @@ class Point(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What has come of some points: how many went on, gave the group up, came to nothing; and the first wrong one."""
+    """What has come of some points: how many went on, gave the group up, came to nothing; and the first wrong one.
+
+    And how many came in calls that ran no Python then.
+    """
 
     went_on: int
     given_up: int
     not_raised: int
     wrong: Point | None
+    compiled: int = 0
 
 
 def run_points(
@@ -65,11 +73,11 @@ def run_points(
     far_away.pretend()
     dist.init_process_group(backend, timeout=60)
     checks = Checks()
-    for module in (__file__, interrupt_cases.__file__):
+    for module in (__file__, interrupt_cases.__file__, inspect.unwrap(np.full).__code__.co_filename):
         checks.spare(module)
     unraisable(checks)
     watch = ThreadWatch()
-    counts = dict.fromkeys(("went on", "given up", "not raised"), 0)
+    counts, compiled = dict.fromkeys(("went on", "given up", "not raised"), 0), 0
     chance, lengths, wrong = random.Random(seed), {}, None
     group, until = None, time.monotonic() + seconds
     for number in range(points):
@@ -77,10 +85,13 @@ def run_points(
             group, step = dist.new_group(timeout=_TIMEOUT_S * slowness), 0
         case, victim, how = chance.choice(cases), chance.randrange(2), chance.random()
         at = chance.random()
-        late = chance.uniform(0, 0.01) if how < 0.3 else 0.0  # then the interrupted rank is the first, and waits
+        late = chance.uniform(0, 0.06) if how < 0.4 else 0.0  # then the interrupted rank is the first, and waits
         checks.kind = chance.choice((Interrupted, Stopped))
         place = Place(group)
+        began = time.monotonic()
         said = _step(place, case, step, checks, victim, how, at, late, lengths)
+        if time.monotonic() - began > _TIMEOUT_S * slowness / 3:
+            said = *said[:2], f"WRONG it has stood still for {time.monotonic() - began:.1f} s: {said[2]}"
         if watch.deaths:
             said = *said[:2], f"WRONG a thread has died: {watch.deaths[0]}"
         told: list[Any] = [None] * dist.get_world_size()
@@ -89,6 +100,7 @@ def run_points(
         verdict = _judge(told, victim)
         if verdict in counts:
             counts[verdict] += 1
+            compiled += ":within:" in told[victim][1]
         else:
             where = told[victim][1]
             known: list[Any] = [None] * len(told)
@@ -103,7 +115,7 @@ def run_points(
             break
     if wrong is None:
         dist.destroy_process_group()
-    return Tally(counts["went on"], counts["given up"], counts["not raised"], wrong)
+    return Tally(counts["went on"], counts["given up"], counts["not raised"], wrong, compiled)
 
 
 def _step(
@@ -116,13 +128,13 @@ def _step(
         if me == victim:
             key = case, step % 2
             try:
-                if how < 0.15:
+                if how < _TIMED:
                     checks.arm_after(0.0002 + at * 1.5 * late)
                 else:
                     checks.arm(1 + int(at * lengths.get(key, _FIRST_GUESS)))
                 run(place, step)
                 checks.disarm()
-                if how >= 0.15:
+                if how >= _TIMED:
                     lengths[key] = max(1, int(checks.count * 1.05))
             except (Interrupted, Stopped):
                 checks.disarm()
