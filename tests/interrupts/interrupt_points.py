@@ -45,16 +45,12 @@ class Point(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What has come of some points: how many went on, gave the group up, came to nothing; and the first wrong one.
-
-    And how many came in calls that ran no Python then.
-    """
+    """What has come of some points: how many went on, gave the group up, came to nothing; and the first wrong one."""
 
     went_on: int
     given_up: int
     not_raised: int
     wrong: Point | None
-    compiled: int = 0
 
 
 def run_points(
@@ -77,7 +73,7 @@ def run_points(
         checks.spare(module)
     unraisable(checks)
     watch = ThreadWatch()
-    counts, compiled = dict.fromkeys(("went on", "given up", "not raised"), 0), 0
+    counts = dict.fromkeys(("went on", "given up", "not raised"), 0)
     chance, lengths, wrong = random.Random(seed), {}, None
     group, until = None, time.monotonic() + seconds
     for number in range(points):
@@ -90,8 +86,8 @@ def run_points(
         place = Place(group)
         began = time.monotonic()
         said = _step(place, case, step, checks, victim, how, at, late, lengths)
-        if time.monotonic() - began > _TIMEOUT_S * slowness / 3:
-            said = *said[:2], f"WRONG it has stood still for {time.monotonic() - began:.1f} s: {said[2]}"
+        if (took := time.monotonic() - began) > _TIMEOUT_S * slowness / 3:
+            said = *said[:2], f"WRONG it has stood still for {took:.1f} s: {said[2]}"
         if watch.deaths:
             said = *said[:2], f"WRONG a thread has died: {watch.deaths[0]}"
         told: list[Any] = [None] * dist.get_world_size()
@@ -100,7 +96,6 @@ def run_points(
         verdict = _judge(told, victim)
         if verdict in counts:
             counts[verdict] += 1
-            compiled += ":within:" in told[victim][1]
         else:
             where = told[victim][1]
             known: list[Any] = [None] * len(told)
@@ -115,7 +110,7 @@ def run_points(
             break
     if wrong is None:
         dist.destroy_process_group()
-    return Tally(counts["went on"], counts["given up"], counts["not raised"], wrong, compiled)
+    return Tally(counts["went on"], counts["given up"], counts["not raised"], wrong)
 
 
 def _step(

@@ -84,8 +84,8 @@ static bool lines_leave(Messages *messages, unsigned tag, int peer, RequestState
 
 /* ------------------------------------------------------------------ the list */
 
-/* Whether what is posted may stand in the list, and is looked for there: after a want of memory both have some, of which
-   those in the lines are older. */
+/* Whether what is posted goes to the list, and is looked for there. After a want of memory both have some; those in the lines
+   are older. */
 static bool lines_are_empty(const Messages *messages)
 {
     return PyDict_GET_SIZE(messages->receives) == 0;

@@ -37,7 +37,11 @@ def _guarded(call: Callable[..., Any], lock: threading.Lock, called: set[str], w
 
 
 def touch_everything() -> tuple[list[str], set[str]]:
-    """Exchange messages of all kinds with the parts under guard; return what was called without it, and at all."""
+    """Exchange messages of all kinds with the parts under guard.
+
+    Returns:
+        What was called without the lock, and what was called at all.
+    """
     dist.init_process_group("gloo", timeout=30)
     rank, size = dist.get_rank(), dist.get_world_size()
     engine: Any = dist.group.WORLD.communicators()[0].engine  # type: ignore[union-attr, attr-defined]
