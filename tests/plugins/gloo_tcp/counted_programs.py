@@ -5,22 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from time import monotonic
-from types import FrameType
 from typing import Any
 
 import described_calls
 import numpy as np
 from programs import begin, end
+from tests.python_calls import called, fewest, once, unhindered
 
 import rankwise as dist
 
-#: How often a call is made before it is counted; how often it is then at a time, and in all at the most.
-WARM, AT_A_TIME, MOST = 3, 10, 300
 #: What a public function takes that nothing stands in front of.
 IN_PYTHON = 4
-#: What a rank does that has slept at a socket, as one does whose peers are late.
-STANDING_UP = ("release", "released", "may_be_pending")
 TERMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "timeout": {"timeout": 30.0},
@@ -64,41 +61,6 @@ def described(group: Any = None) -> dict[str, Callable[..., Any]]:
     }
 
 
-def once(call: Callable[[], Any]) -> int:
-    """Make a call, wait for its work if it has one, and return how many functions of Python that calls."""
-    found: list[str] = []
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call" and frame.f_code.co_name not in STANDING_UP:
-            found.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    work = call()
-    if work is not None:
-        work.wait()
-    sys.setprofile(None)
-    return len(found)
-
-
-def counted(call: Callable[[], Any], most: int) -> int:
-    """Return how many functions of Python a warm call calls, and its wait if it has one: the least of many calls.
-
-    A rank that is kept waiting looks around meanwhile, and is counted for that too; so all go on until none has more
-    than so many.
-    """
-    least = sys.maxsize
-    for turn in range(MOST):
-        count = once(call) - 2  # the functions that make it here are two
-        if turn >= WARM:
-            least = min(least, count)
-        if turn % AT_A_TIME == AT_A_TIME - 1:
-            worst = np.array([least > most])
-            dist.all_reduce(worst, dist.ReduceOp.MAX)
-            if not worst[0]:
-                break
-    return least
-
-
 def plainest(most: dict[str, int]) -> dict[str, int]:
     """Do the same with those collectives that every communicator has a fast path for, which is in Python."""
     return everything(most, ("all_reduce", "broadcast", "barrier"))
@@ -110,7 +72,7 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
     size, over = dist.get_world_size(), {}
     if not names:  # a call has no time-out of its own
         many = [np.ones((1 + each % 3, 2), np.float32) for each in range(50)]
-        count = counted(lambda: (lambda: dist.all_reduce_coalesced(many, dist.ReduceOp.MAX))(), most["plain"])
+        count = fewest(lambda: dist.all_reduce_coalesced(many, dist.ReduceOp.MAX), most["plain"] + 1) - 1
         if count > most["plain"]:
             over["all_reduce_coalesced"] = count
     for where, group in (("world", None), ("subgroup", dist.new_group(list(range(size))[::-1]))):
@@ -120,7 +82,7 @@ def everything(most: dict[str, int], names: Sequence[str] = ()) -> dict[str, int
             call = made[name]
             for terms, known in most.items():
                 limit = max(known, IN_PYTHON) if name in others else known
-                count = counted(lambda call=call, given=TERMS[terms]: call(**given), limit)
+                count = fewest(partial(call, **TERMS[terms]), limit + 1) - 1  # it is a function of Python itself
                 if count > limit:
                     over[f"{name}, {terms}, {where}"] = count
     end()
@@ -215,43 +177,20 @@ def late(most: int, posted: bool) -> list[int]:
 def credited(count: int, nbytes: int) -> set[str]:
     """Return what compiled code asks of Python for want of credit, or to give some, while messages go in turns."""
     begin(60.0)
-    rank, array, seen = dist.get_rank(), np.zeros(nbytes, np.uint8), set[str]()
+    rank, array = dist.get_rank(), np.zeros(nbytes, np.uint8)
 
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call":
-            seen.add(frame.f_code.co_name)
+    def exchange() -> None:
+        for _ in range(count):
+            if rank == 0:
+                dist.send(array, 1)
+                dist.recv(array, 1)
+            else:
+                dist.recv(array, 0)
+                dist.send(array, 0)
 
-    sys.setprofile(note)
-    for _ in range(count):
-        if rank == 0:
-            dist.send(array, 1)
-            dist.recv(array, 1)
-        else:
-            dist.recv(array, 0)
-            dist.send(array, 0)
-    sys.setprofile(None)
+    seen = {frame.f_code.co_name for frame in called(exchange)}
     end()
     return seen & {"taken", "register_offer"}
-
-
-def unhindered(call: Callable[[], Any]) -> int:
-    """Make a call, and return how many functions of Python that calls, but for those by which it waits for others."""
-    found, waits = 0, list[FrameType]()
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal found
-        if event == "return" and waits and waits[-1] is frame:
-            waits.clear()
-        elif event == "call" and not waits:
-            if frame.f_code.co_name == "wait" or frame.f_code.co_filename.endswith("wiring.py"):
-                waits.append(frame)
-            elif frame.f_code.co_name not in STANDING_UP:
-                found += 1
-
-    sys.setprofile(note)
-    call()
-    sys.setprofile(None)
-    return found
 
 
 def new_sizes() -> dict[str, int]:

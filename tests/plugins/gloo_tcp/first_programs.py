@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import numpy as np
 from counted_programs import new_sizes
 from described_programs import on_host
 from programs import begin, end
+from tests.python_calls import called
 
 import rankwise as dist
 
@@ -105,16 +104,7 @@ def on_both_sides(layout: str) -> list[tuple[str, str, int]]:
 
 def _left_to_python(call: Callable[[], object]) -> bool:
     """Make a call, and tell whether C has left it to Python as one of a kind that it knows."""
-    found = False
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal found
-        found = found or (event == "call" and frame.f_code.co_name == "run_in_python")
-
-    sys.setprofile(note)
-    call()
-    sys.setprofile(None)
-    return found
+    return any(frame.f_code.co_name == "run_in_python" for frame in called(call))
 
 
 def _contribution(count: int, dtype: Any, rank: int) -> Any:

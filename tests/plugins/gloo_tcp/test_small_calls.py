@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.python_calls import called
 
 import rankwise as dist
 from rankwise_gloo_tcp.collectives.opening import SMALL_NBYTES, inline_nbytes
@@ -21,25 +20,14 @@ TIMEOUT_S = 60.0
 LENGTHS = [4, SMALL_NBYTES - 8, SMALL_NBYTES, SMALL_NBYTES + 8, 32 << 10, inline_nbytes(2), inline_nbytes(2) + 8]
 
 
-def called(call: Any) -> set[str]:
+def names(call: Callable[[], Any]) -> set[str]:
     """Return the names of the Python functions that a call calls."""
-    names = set()
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call":
-            names.add(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return names
+    return {frame.f_code.co_name for frame in called(call)}
 
 
 def prepare_once() -> None:
     dist.init_process_group("gloo")
-    assert "new_kind" in called(partial(dist.all_reduce, np.zeros(3)))
+    assert "new_kind" in names(partial(dist.all_reduce, np.zeros(3)))
     for nbytes in LENGTHS[:-1]:
         array = np.zeros(nbytes // 4, np.float32)
         outs = [np.empty_like(array) for _ in range(2)]
@@ -50,7 +38,7 @@ def prepare_once() -> None:
         ]
         for call in calls:
             call()
-            assert "new_kind" not in called(call)
+            assert "new_kind" not in names(call)
     dist.destroy_process_group()
 
 

@@ -6,7 +6,6 @@ import gc
 import hashlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ import numpy as np
 import random_calls
 from failing import end_of, error_of
 from long_programs import LONG_CALLS, everyones_call, in_the_middle
+from tests.python_calls import called
 
 import rankwise as dist
 from rankwise.errors import CollectiveMismatchError, DistTimeoutError
@@ -236,11 +236,6 @@ def modules_of_warm_calls() -> list[str]:
     """Return the modules of gloo whose functions warm calls run."""
     begin()
     array, names = np.zeros(4, np.float32), set()
-
-    def note(frame: Any, event: str, arg: object) -> None:
-        if event == "call":
-            names.add(frame.f_globals["__name__"].rpartition(".")[2])
-
     parts, whole = [np.zeros_like(array) for _ in range(4)], np.zeros(16, np.float32)
     for call in (
         lambda: dist.all_reduce(array),
@@ -257,10 +252,9 @@ def modules_of_warm_calls() -> list[str]:
         dist.barrier,
     ):
         for turn in range(20):
+            frames = called(call)
             if turn >= 10:
-                sys.setprofile(note)
-            call()
-            sys.setprofile(None)
+                names |= {frame.f_globals["__name__"].rpartition(".")[2] for frame in frames}
     dist.destroy_process_group()
     return sorted(names)
 
@@ -509,12 +503,8 @@ def seldom_in_python(tries: int) -> int:
     found = []
     for _ in range(tries):
         array[:] = rank + 1.0
-        called: list[str] = []
         dist.barrier()
-        sys.setprofile(lambda frame, event, arg, called=called: called.append(event))  # type: ignore[misc]
-        dist.all_reduce(array)
-        sys.setprofile(None)
+        found.append(len(called(lambda: dist.all_reduce(array))))
         assert (array == 3).all()
-        found.append(called.count("call"))
     dist.destroy_process_group()
     return min(found)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from tests.python_calls import fewest
 
 import rankwise as dist
 from rankwise.basics import native
@@ -20,8 +21,6 @@ from rankwise.groups.world import current
 MAX = dist.ReduceOp.MAX
 #: Enough for a call to be prepared, and then found.
 WARM = 3
-#: How often a call is made of which the fewest calls of Python count: a rank that waits for long makes some.
-COUNTED = 60
 
 
 def rows(size: int) -> list[Any]:
@@ -67,21 +66,6 @@ def made(way: str, call: str, *args: Any, **options: Any) -> Callable[[], Any]:
     return again
 
 
-def fewest_frames(again: Callable[[], Any]) -> int:
-    """Return how many frames of Python a call has, of the call with the fewest."""
-    counts = []
-
-    def note(frame: FrameType, event: str, arg: object) -> None:
-        counts[-1] += event == "call"
-
-    for _ in range(COUNTED):
-        counts.append(0)
-        sys.setprofile(note)
-        again()
-        sys.setprofile(None)
-    return min(counts)
-
-
 def frames_of_plans() -> tuple[bool, dict[str, int]]:
     """Return of each call how many frames of Python a plan of it has, after it has filled what the plain call fills.
 
@@ -97,7 +81,7 @@ def frames_of_plans() -> tuple[bool, dict[str, int]]:
         for _ in range(WARM):
             again()
         np.testing.assert_equal(filled, meant)
-        found[call] = fewest_frames(again)
+        found[call] = fewest(again, 0 if native.state()[0] else sys.maxsize)
     return native.state()[0], found
 
 
