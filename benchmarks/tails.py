@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--background", choices=BACKGROUNDS, default="quiet")
     parser.add_argument("--one-processor", action="store_true", help="which all ranks share, as they do not expect")
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES, help="in bytes; default %(default)s")
-    parser.add_argument("--only", nargs="*", default=[], help="of these kinds, such as: message all_reduce")
+    parser.add_argument("--only", nargs="*", default=[], choices=KINDS | MORE, help="of these kinds")
     given = parser.parse_args()
     dist.init_process_group("gloo", init_method=met(), rank=COMM.rank, world_size=COMM.size)
     if given.one_processor:
@@ -70,10 +70,9 @@ def main() -> None:
             print(
                 "| call | bytes | median | mean | 99 % | 99.9 % | the first 30 in all |\n|---|---|---|---|---|---|---|"
             )
-        for kind, make in KINDS.items():
+        for kind in given.only or KINDS:
             for nbytes in given.sizes if kind != "barrier" else (0,):
-                if not given.only or kind in given.only:
-                    tell(kind, nbytes, *timed(*make(nbytes), given.calls))
+                tell(kind, nbytes, *timed(*(KINDS | MORE)[kind](nbytes), given.calls))
     dist.destroy_process_group()
 
 
@@ -223,6 +222,37 @@ def reduce_scatter(nbytes: int) -> Compared:
     )
 
 
+def told(nbytes: int) -> Compared:
+    """By messages from rank 0, which does not wait for the others, beside a broadcast of MPI's."""
+    array = np.zeros(nbytes, np.uint8)
+    others = range(1, COMM.size)
+
+    def own() -> None:
+        if COMM.rank:
+            dist.recv(array, 0)
+        else:
+            for other in others:
+                dist.send(array, other)
+
+    return own, (lambda: COMM.Bcast(array)), [array]
+
+
+def handed_out(nbytes: int) -> Compared:
+    """By messages likewise, beside a scatter of MPI's."""
+    array, whole = np.zeros(nbytes, np.uint8), np.zeros(nbytes * COMM.size, np.uint8)
+    mine, *parts = whole.reshape(COMM.size, -1)
+
+    def own() -> None:
+        if COMM.rank:
+            dist.recv(array, 0)
+        else:
+            for other, part in enumerate(parts, 1):
+                dist.send(part, other)
+            array[:] = mine
+
+    return own, (lambda: COMM.Scatter(None if COMM.rank else whole, array)), [array, whole]
+
+
 def barrier(nbytes: int) -> Compared:
     """Without anything."""
     return dist.barrier, COMM.Barrier, []
@@ -241,6 +271,8 @@ KINDS: dict[str, Callable[[int], Compared]] = {
     "reduce_scatter": reduce_scatter,
     "barrier": barrier,
 }
+#: What is timed only if it is asked for.
+MORE: dict[str, Callable[[int], Compared]] = {"broadcast by messages": told, "scatter by messages": handed_out}
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def once(call: Callable[[], Any]) -> int:
 
     def and_wait() -> None:
         work = call()
-        if work is not None:
+        if hasattr(work, "wait"):
             work.wait()
 
     return sum(frame.f_code.co_name not in STANDING_UP for frame in called(and_wait)) - 1

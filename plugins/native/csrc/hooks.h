@@ -16,7 +16,7 @@ typedef struct {
 #define ENGINE_HOOKS(AT)                                                                                                         \
     {"turn", AT(turn), &TurnType}, {"engine", AT(engine), &EngineStateType}, {"failure_state", AT(failure), &FailureStateType},  \
     {"progress_lock", AT(progress), &ProgressStateType}, {"lock", AT(lock), &EngineLockType}, {"deferred", AT(deferred), NULL},  \
-    {"arrivals", AT(arrivals), &PyDict_Type}, {"receives", AT(receives), &PyDict_Type}, {"settle", AT(settle), NULL},            \
+    {"lines", AT(lines), &PyDict_Type}, {"receives", AT(receives), &PyDict_Type}, {"settle", AT(settle), NULL},                  \
     {"stand_up", AT(stand_up), NULL}, {"mark", AT(mark), NULL}, {"receive", AT(receive), NULL}, {"claim", AT(claim), NULL},      \
     {"taken", AT(taken), NULL}, {NULL, AT(trail), NULL}
 

@@ -115,11 +115,9 @@ bool messages_has_key(PyObject *keys, PyObject *key)
 }
 
 /* Whether a message with this tag, or a receive that it would meet, waits already. */
-static bool messages_is_awaited(const Messages *messages, const Letter *letter)
+static bool messages_is_awaited(Messages *messages, const Letter *letter)
 {
-    if (PyDict_GET_SIZE(messages->arrivals) != 0 && messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)))
-        return true;
-    if (messages_has_fresh(messages, letter))
+    if (messages_is_kept(messages, letter) || messages_has_fresh(messages, letter))
         return true;
     if (PyDict_GET_SIZE(messages->receives) == 0)
         return false;
@@ -138,7 +136,7 @@ static bool messages_all_sound(const Messages *messages, const Letter *letter)
     return true;
 }
 
-static bool messages_may_receive(const Messages *messages, const Letter *letter)
+static bool messages_may_receive(Messages *messages, const Letter *letter)
 {
     return messages->progress->owner == 0 && messages_all_sound(messages, letter) && !messages_is_awaited(messages, letter);
 }
@@ -451,11 +449,6 @@ static Taken messages_take(Messages *messages, Letter *letter, bool *seated)
     return messages_take_brief(messages, letter, &frame);
 }
 
-static bool messages_is_anyones(const Letter *letter)
-{
-    return letter->end - letter->first > 1;
-}
-
 /* What Python calls the rank that a message comes from. */
 static PyObject *messages_source(const Letter *letter)
 {
@@ -481,8 +474,8 @@ static Taken messages_learn(Messages *messages, Letter *letter, PyObject *told)
 /* Take a message that Python has taken in before. */
 static Taken messages_claim(Messages *messages, Letter *letter)
 {
-    if (PyDict_GET_SIZE(messages->arrivals) == 0 || messages_has_failed(messages) || messages->engine->leaving)
-        return NOTHING;
+    if (!messages_is_kept(messages, letter) || messages_has_failed(messages) || messages->engine->leaving)
+        return PyErr_Occurred() ? FAILED : NOTHING;
     PyObject *told = PyObject_CallFunction(messages->claim, "ONII", letter->array, messages_source(letter), letter->tag, letter->mark);
     return messages_learn(messages, letter, told);
 }

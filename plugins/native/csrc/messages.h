@@ -22,7 +22,7 @@ typedef struct {
     pid_t pid;    /* its process, if that one's memory may be read; else 0 */
     bool joint;   /* whether a copy has the words for copies that both ranks make together */
     uint64_t due; /* what was received and Python has not heard of */
-    PyObject *key; /* of the line in which its receives of a tag wait, as was asked for last; NULL for none */
+    PyObject *key; /* of the lines in which its receives and its messages of a tag wait, as was asked for last; NULL for none */
     unsigned key_tag;
 } Way;
 
@@ -35,7 +35,7 @@ typedef struct {
     ProgressState *progress;
     EngineLock *lock;
     /* MessageHooks of rankwise_gloo_tcp: what is looked at, */
-    PyObject *deferred, *arrivals, *receives, *offered;
+    PyObject *deferred, *arrivals, *lines, *receives, *offered;
     /* ... what posts a receive, */
     PyTypeObject *request_type;
     PyObject *numbers;
@@ -76,6 +76,12 @@ typedef struct {
     int64_t waited_ns; /* how long all messages before it have waited */
     bool received;     /* whether it is received, or sent */
 } Letter;
+
+/* Whether it may come from anyone. */
+static inline bool messages_is_anyones(const Letter *letter)
+{
+    return letter->end - letter->first > 1;
+}
 
 /* The arguments of a public call: of those that begin a message, the last two are for the work that they return. */
 enum { ARRAY, PEER, TAG, GROUP, SPELL, ARGUMENTS };
@@ -120,6 +126,10 @@ PyObject *messages_py_irecv(Messages *messages, PyObject *const *args, Py_ssize_
 /* Return the work of a message: of one that goes on with its request, or of one that has ended. The reference to what stands
    for it in the recorder is taken. */
 PyObject *messages_work(Messages *messages, const Letter *letter, PyObject *const *args, RequestState *request, PyObject *ticket);
+/* The key of what waits from a rank with a tag, which most programs ask for again; borrowed. NULL with an exception set. */
+PyObject *messages_key(Messages *messages, unsigned tag, int peer);
+/* Whether a message that Python has taken in is what a letter wants; true with an exception set. */
+bool messages_is_kept(Messages *messages, const Letter *letter);
 /* Where posted receives stand: put one behind all that wait for the same, unless that is left to Python; the first of a tag and
    a rank, borrowed, if it was posted here and no receive from anyone may be before it; take that out. An exception may be set. */
 bool messages_enter(Messages *messages, unsigned tag, int peer, RequestState *request);

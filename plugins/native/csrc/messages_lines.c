@@ -8,8 +8,7 @@ enum { MOST_POSTED = 32 };
 
 /* ------------------------------------------------------------------ the lines */
 
-/* The key of a line, which most programs ask for again; borrowed. NULL with an exception set. */
-static PyObject *lines_key(Messages *messages, unsigned tag, int peer)
+PyObject *messages_key(Messages *messages, unsigned tag, int peer)
 {
     Way *way = &messages->ways[peer];
     if (way->key == NULL || way->key_tag != tag) {
@@ -17,6 +16,15 @@ static PyObject *lines_key(Messages *messages, unsigned tag, int peer)
         way->key_tag = tag;
     }
     return way->key;
+}
+
+bool messages_is_kept(Messages *messages, const Letter *letter)
+{
+    if (PyDict_GET_SIZE(messages->arrivals) == 0)
+        return false;
+    if (messages_is_anyones(letter))
+        return messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag));
+    return messages_has_key(messages->lines, Py_XNewRef(messages_key(messages, letter->tag, letter->peer)));
 }
 
 /* A line without anything, which is the last that has become so if there is one. */
@@ -30,7 +38,7 @@ static PyObject *lines_new(Messages *messages)
 /* Put a request at the end of its line; false if so many are there, or with an exception set. */
 static bool lines_enter(Messages *messages, unsigned tag, int peer, RequestState *request, Py_ssize_t most)
 {
-    PyObject *key = lines_key(messages, tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
+    PyObject *key = messages_key(messages, tag, peer), *line = key == NULL ? NULL : PyDict_GetItemWithError(messages->receives, key);
     bool made = line == NULL && !PyErr_Occurred();
     if (made && ((line = lines_new(messages)) == NULL || PyDict_SetItem(messages->receives, key, line) < 0))
         Py_CLEAR(line);
@@ -57,7 +65,7 @@ static RequestState *lines_first(Messages *messages, unsigned tag, int peer)
     Py_ssize_t at = 0;
     if (messages_has_key(messages->receives, Py_BuildValue("(IO)", tag, Py_None)))
         return NULL;
-    if ((key = lines_key(messages, tag, peer)) == NULL)
+    if ((key = messages_key(messages, tag, peer)) == NULL)
         return NULL;
     line = PyDict_GetItemWithError(messages->receives, key);
     if (line == NULL || !PyODict_Check(line) || PyDict_GET_SIZE(line) > MOST_POSTED || !PyDict_Next(line, &at, &name, &place) || !PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 2)
@@ -69,7 +77,7 @@ static RequestState *lines_first(Messages *messages, unsigned tag, int peer)
 /* Take the first out of its line; false with an exception set. */
 static bool lines_leave(Messages *messages, unsigned tag, int peer, RequestState *request)
 {
-    PyObject *key = lines_key(messages, tag, peer), *name = PyLong_FromVoidPtr(request);
+    PyObject *key = messages_key(messages, tag, peer), *name = PyLong_FromVoidPtr(request);
     PyObject *line = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(messages->receives, key));
     bool left = line != NULL && name != NULL && PyODict_DelItem(line, name) == 0;
     if (left && PyDict_GET_SIZE(line) == 0) {

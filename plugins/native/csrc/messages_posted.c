@@ -94,7 +94,7 @@ static bool posted_may_enter(Messages *messages, const Letter *letter)
 {
     const Way *way = letter->way;
     return way != NULL && letter->nbytes <= (way->pid > 0 ? MOST_READ_NBYTES : (size_t)way->rings->eager_nbytes) && messages_sound(messages, way) && state_is_none(way->peer->gone) &&
-           (PyDict_GET_SIZE(messages->arrivals) == 0 || !messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag)));
+           !messages_is_kept(messages, letter);
 }
 
 static RequestState *posted_new(Messages *messages, const Letter *letter)

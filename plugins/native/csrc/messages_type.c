@@ -8,6 +8,7 @@ PyObject *text_send, *text_recv, *text_isend, *text_irecv;
 /* What is taken of `MessageHooks`; it is what is held, besides the peers and an empty line. */
 static const Hook hooks[] = {
     ENGINE_HOOKS(AT),
+    {"arrivals", AT(arrivals), &PyDict_Type},
     {"offered", AT(offered), &PyDict_Type},
     {"request_type", AT(request_type), &PyType_Type},
     {"numbers", AT(numbers), NULL},

@@ -79,18 +79,27 @@ static bool wire_at_a_frame(const ConnectionState *connection)
     return state_is_none(reader->whole) && reader->start == reader->end;
 }
 
+/* Whether something waits with a key, which is taken; what cannot be found out is left to Python likewise. */
+static bool wire_has_key(PyObject *lines, PyObject *key)
+{
+    bool found = key == NULL || PyDict_Contains(lines, key) != 0;
+    Py_XDECREF(key);
+    PyErr_Clear();
+    return found;
+}
+
+bool wire_is_kept(const Wire *wire, int peer, unsigned tag)
+{
+    return PyDict_GET_SIZE(wire->lines) != 0 && wire_has_key(wire->lines, Py_BuildValue("(Ii)", tag, wire->links[peer].rank));
+}
+
 /* Whether a message from a rank, or a receive that it would meet, waits already. */
 static bool wire_is_awaited(const Wire *wire, int peer, unsigned tag)
 {
-    if (PyDict_GET_SIZE(wire->arrivals) == 0 && PyDict_GET_SIZE(wire->receives) == 0)
-        return false;
-    PyObject *own = Py_BuildValue("(Ii)", tag, wire->links[peer].rank), *anyones = Py_BuildValue("(IO)", tag, Py_None);
-    bool found = own == NULL || anyones == NULL || PyDict_Contains(wire->lines, own) != 0 ||
-                 PyDict_Contains(wire->receives, own) != 0 || PyDict_Contains(wire->receives, anyones) != 0;
-    Py_XDECREF(own);
-    Py_XDECREF(anyones);
-    PyErr_Clear();
-    return found;
+    if (wire_is_kept(wire, peer, tag))
+        return true;
+    return PyDict_GET_SIZE(wire->receives) != 0 && (wire_has_key(wire->receives, Py_BuildValue("(Ii)", tag, wire->links[peer].rank)) ||
+                                                    wire_has_key(wire->receives, Py_BuildValue("(IO)", tag, Py_None)));
 }
 
 /* Whether what follows on a parcel may go on and come in without the interpreter, for as long as the lock is held. */

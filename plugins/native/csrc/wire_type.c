@@ -113,7 +113,7 @@ static PyObject *wire_py_isend(Wire *wire, PyObject *const *args, Py_ssize_t cou
 static bool wire_claim(const Wire *wire, Note *note, bool *taken)
 {
     *taken = false;
-    if (PyDict_GET_SIZE(wire->arrivals) == 0 || wire->failure->failing || wire->engine->leaving)
+    if (!wire_is_kept(wire, note->peer, note->tag) || wire->failure->failing || wire->engine->leaving)
         return true;
     PyObject *claimed = PyObject_CallFunction(wire->claim, "OiII", note->array, wire->links[note->peer].rank, note->tag, note->mark);
     int source;
@@ -244,7 +244,6 @@ static PyObject *wire_py_serve(Wire *wire, PyObject *trail)
 /* What is taken of `WireHooks`. */
 static const Hook hooks[] = {
     ENGINE_HOOKS(AT),
-    {"lines", AT(lines), &PyDict_Type},
     {"refresh", AT(refresh), NULL},
     {"pay", AT(pay), NULL},
     {"keep", AT(keep), NULL},

@@ -123,6 +123,36 @@ def messages(most: int, nbytes: int, kept: bool) -> dict[str, int]:
     return over
 
 
+def kept_of_another(most: int) -> dict[str, int]:
+    """Return what is over a limit, of messages between two ranks while one has kept those of a third with that tag."""
+    begin(60.0)
+    rank, array, over = dist.get_rank(), np.ones(8, np.uint8), dict[str, int]()
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    assert store is not None
+    if rank == 2:
+        for _ in range(4):
+            dist.send(array, 0)
+    elif rank == 0:
+        dist.probe(2)
+    dist.barrier()
+    if rank != 2:
+        for receive in (dist.recv, dist.irecv):
+            found = []
+            for turn in range(30):
+                dist.send(array, 1 - rank)
+                store.set(f"{receive.__name__} {turn} from {rank}", b"")
+                store.get(f"{receive.__name__} {turn} from {1 - rank}")
+                found.append(once(partial(receive, array, 1 - rank)))
+            if min(found) > most:
+                over[receive.__name__] = min(found)
+    if rank == 0:
+        for _ in range(4):
+            dist.recv(array, 2)
+    dist.barrier()
+    end()
+    return over
+
+
 def posted(most: int, nbytes: int) -> dict[str, int]:
     """Return what is over a limit, of receives that are posted before their messages are sent, and then waited for."""
     begin(60.0)

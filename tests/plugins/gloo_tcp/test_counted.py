@@ -44,6 +44,14 @@ def test_messages_that_are_begun_are_short_with_the_compiled_parts(layout: str, 
     assert run_ranks(counted_programs.messages, 2, most, nbytes, kept, env=env, timeout=PATIENCE_S) == [{}, {}]
 
 
+@pytest.mark.parametrize("layout", TRANSPORTS)
+def test_messages_kept_of_another_rank_are_in_nobodys_way(layout: str) -> None:
+    pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")
+    env = {"RANKWISE_GLOO_TRANSPORT": TRANSPORTS[layout], "RANKWISE_NATIVE": "on"}
+    most = 0 if layout == "one host" else 4
+    assert run_ranks(counted_programs.kept_of_another, 3, most, env=env, timeout=PATIENCE_S) == [{}] * 3
+
+
 @pytest.mark.parametrize("nbytes", [8, 4096])
 def test_receives_that_are_posted_are_short_in_memory(nbytes: int) -> None:
     pytest.importorskip("rankwise_native", reason="rankwise-native is not installed: there may be no compiler")

@@ -250,7 +250,7 @@ class EngineHooks(Protocol):
     failure_state: Any
     progress_lock: Any
     deferred: Any
-    arrivals: Any
+    lines: Any
     receives: Any
     most_tag: int
     window_nbytes: int
@@ -269,6 +269,7 @@ class EngineHooks(Protocol):
 class MessageHooks(EngineHooks, Protocol):
     """What compiled messages look at, and what they leave to Python; a request stands for one that goes on."""
 
+    arrivals: Any
     lane: Any
     offered: Any
     request_type: Any
@@ -340,7 +341,6 @@ class WireLink(Protocol):
 class WireHooks(EngineHooks, Protocol):
     """What a compiled wire looks at, and what it leaves to Python; requests stand for what goes on."""
 
-    lines: Any
     main_thread: int
     descriptor: int  # what can be read when there is anything to do for the engine, or -1
 

@@ -91,10 +91,9 @@ class Meetings(RuleBasedStateMachine):
         for tag in range(3):
             of_tag = [a for a in self.arrivals if a.header.tag == tag]
             assert [a for a in matching.arrivals() if a.header.tag == tag] == of_tag
-            from_anyone = any(r.tag == tag and r.peer is None for r in self.receives)
-            assert matching.knows(tag) == bool(of_tag or from_anyone)
             for source in range(3):
-                assert matching.awaits(source, tag) == any(r.tag == tag and r.peer == source for r in self.receives)
+                before = any(r.tag == tag and r.peer in (source, None) for r in self.receives)
+                assert matching.is_clear(source, tag) != (before or any(a.source == source for a in of_tag))
 
     def drop(self, receive: Any) -> None:
         self.receives = [r for r in self.receives if r is not receive]

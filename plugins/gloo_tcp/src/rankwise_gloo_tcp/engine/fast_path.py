@@ -153,7 +153,7 @@ class EngineHooks:
     """What compiled parts look at of one engine, and its locks."""
 
     __slots__ = (
-        *("_dispatcher", "_engine", "_lock", "arrivals", "deferred", "engine", "failure_state", "lines"),
+        *("_dispatcher", "_engine", "_lock", "deferred", "engine", "failure_state", "lines"),
         *("lock", "main_thread", "mark", "pay", "progress_lock", "receives", "refresh", "settle", "stand_up"),
     )
 
@@ -164,7 +164,7 @@ class EngineHooks:
         matching = self._dispatcher.inbox.matching
         self.engine, self.failure_state, self.progress_lock = engine, engine.failure_state, engine.progress_lock
         self.deferred = engine.moving.deferred
-        self.arrivals, self.receives, self.lines = matching.waiting_arrivals, matching.waiting_receives, matching.lines
+        self.receives, self.lines = matching.waiting_receives, matching.lines
         self.lock, self.main_thread = engine.lock, threading.main_thread().ident or 0
         self.settle, self.stand_up = engine.settle, engine.progress_lock.release
         self.refresh, self.pay = engine.dispatcher.refresh, engine.end_collective
@@ -188,13 +188,14 @@ class MessageHooks(EngineHooks):
     `rankwise_native._native.MessageHooks` says which of it.
     """
 
-    __slots__ = ("asleep", "bell", "descriptor", "numbers", "offered")
+    __slots__ = ("arrivals", "asleep", "bell", "descriptor", "numbers", "offered")
 
     raw, request_type, only_waited = RAW, Request, staticmethod(only_waited)
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.numbers, self.offered = self._dispatcher.inbox.matching.numbers, self._dispatcher.outbox.offered
+        matching, self.offered = self._dispatcher.inbox.matching, self._dispatcher.outbox.offered
+        self.arrivals, self.numbers = matching.waiting_arrivals, matching.numbers
         self.descriptor, self.bell, self.asleep = engine.loop.fileno(), engine.loop.bell_read, engine.peers.sleep_at
 
     def met(self, request: Request, source: int | None) -> None:

@@ -81,18 +81,10 @@ class Matching(Generic[R]):
         found = self.waiting_arrivals.get(tag) if source is None else self.lines.get((tag, source))
         return next(iter(found.values())) if found else None
 
-    def knows(self, tag: int) -> bool:
-        """Tell whether messages of a tag wait, or receives of it from anyone."""
-        return tag in self.waiting_arrivals or (tag, None) in self.waiting_receives
-
-    def awaits(self, source: int, tag: int) -> bool:
-        """Tell whether a receive from a source waits."""
-        return (tag, source) in self.waiting_receives
-
     def is_clear(self, source: int, tag: int) -> bool:
         """Tell whether a receive from a source would be the next to be served: nothing waits that is before it."""
         receives = self.waiting_receives
-        return not (tag in self.waiting_arrivals or (tag, source) in receives or (tag, None) in receives)
+        return not ((tag, source) in self.lines or (tag, source) in receives or (tag, None) in receives)
 
     def arrive(self, source: int, tag: int) -> R | None:
         """Return the receive that a message meets, and forget it."""
