@@ -4,7 +4,6 @@
 #include "board.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -158,15 +157,14 @@ void board_told_in_common(Board *board, uint64_t *every, uint64_t *any)
     }
 }
 
-bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes)
+Joint *board_copy_of(const Board *board, int peer)
 {
-    struct iovec here = {to, nbytes}, there = {(void *)(uintptr_t)address, nbytes};
-    /* opens: the memory of another rank (process_vm_readv)
-     * reached by: the ranks of a host, of one user
-     * guarded by: the kernel asks who may trace whom; addresses are read that the other rank has written to the
-     * board or a ring; `RANKWISE_GLOO_PEER_MEMORY=off` does without
-     * proved by: tests/plugins/gloo_tcp/test_fetching.py */
-    return board->pids != NULL && process_vm_readv(board->pids[peer], &here, 1, &there, 1, 0) == (ssize_t)nbytes;
+    return (Joint *)(void *)(board->base + board->control + (size_t)peer * board->control_stride + 8 * COPY);
+}
+
+uint32_t board_ident_of(const Board *board, int owner)
+{
+    return (uint32_t)((board->turn * (unsigned)board->size + (unsigned)owner) % UINT32_MAX) + 1;
 }
 
 bool board_given_up(const Board *board)

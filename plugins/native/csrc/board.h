@@ -3,14 +3,15 @@
 #ifndef RANKWISE_BOARD_H
 #define RANKWISE_BOARD_H
 
+#include "joint.h"
 #include "outgoing.h"
 #include "waiting.h"
 
 enum { MOST_RANKS = 4096, CACHE_LINE = 64 };
 /* Words of the board's first page: whether it is given up, for which turn somebody sleeps, and how far all have come. */
 enum { GIVEN_UP = 0, SLEEPERS = 4, GO = 6 };
-/* A word of a rank's control block: on which processor it runs. */
-enum { RUNS_ON = 11 };
+/* Words of a rank's control block: of an array that it copies from another rank, from here on; and on which processor it runs. */
+enum { COPY = 0, RUNS_ON = 11 };
 /* The words of a record. */
 #define FETCHES ((uint64_t)1 << 62)
 enum { SEQUENCE, DIGEST, COUNT, SENT, RECEIVED, LONGEST, RECORD_WORDS, TURN = RECORD_WORDS, RECORD_STRIDE = 64 };
@@ -28,8 +29,9 @@ typedef struct {
     bool closing;
     int rank, size;
     size_t control, control_stride, records, data, area_nbytes, most_nbytes;
-    int *pids;           /* the processes of all ranks, if each may read the memory of the others, */
-    Fetched fetched; /* ... as they do from these lengths on */
+    int *pids;       /* the processes of all ranks, if each may read the memory of the others, */
+    Fetched fetched; /* ... as they do from these lengths on; */
+    bool writes;     /* and whether this one may write there, as far as it knows */
     unsigned long long turn, parity;
     Patience patience;
     Outgoing outgoing; /* to this rank's areas */
@@ -88,8 +90,9 @@ uint64_t board_longest(Board *board);
 void board_told_in_common(Board *board, uint64_t *every, uint64_t *any);
 /* ... and what one rank has. */
 uint64_t board_told_by(Board *board, int peer);
-/* Copy from the memory of another rank; false if that cannot be. It needs no interpreter. */
-bool board_fetch(const Board *board, int peer, uint64_t address, void *to, size_t nbytes);
+/* Which pieces are left of the array that a rank copies from another; and by what number both know that copy of this turn. */
+Joint *board_copy_of(const Board *board, int peer);
+uint32_t board_ident_of(const Board *board, int owner);
 /* Whether somebody has given the group up. */
 bool board_given_up(const Board *board);
 

@@ -114,6 +114,7 @@ static PyObject *board_py_may_read(Board *board, PyObject *args)
     if (board->pids == NULL)
         return PyErr_NoMemory();
     board->fetched = (Fetched){(size_t)one, (size_t)all};
+    board->writes = true;
     for (int peer = 0; peer < board->size; peer++)
         board->pids[peer] = (int)PyLong_AsLong(PyTuple_GET_ITEM(pids, peer));
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

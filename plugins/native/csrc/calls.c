@@ -253,7 +253,11 @@ static Ending calls_open(Calls *calls, const Doing *doing, Given *given, Call *c
     }
     if (!board_enter(calls->board))
         return BROKEN;
+    call->lends = !alone;
     Ending ending = alone ? collectives_meet(call) : plans_go(doing, call, given);
+    if (call->written_to)
+        given_keep(given);
+    call->lends = false;
     board_leave(calls->board);
     return ending;
 }

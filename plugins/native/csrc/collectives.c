@@ -1,5 +1,6 @@
 /* How data passes through the board. All sizes are this rank's own: nothing that another rank has written is a size. */
 #include "collectives.h"
+#include "copies.h"
 #include "shared.h"
 #include "streaming.h"
 
@@ -7,8 +8,8 @@
 static const int64_t LOOK_NS = 5000000;
 /* How long a wait sleeps before Python looks around for the first time. */
 static const int64_t FIRST_DOZE_NS = 20000000;
-/* How much is copied from another rank's memory between looks around. */
-enum { FETCHED = 4 << 20 };
+/* After how long those that read from a rank have begun, if they want it to write as well. */
+static const int64_t BEGUN_NS = 200000;
 
 /* ------------------------------------------------------------------ waiting */
 
@@ -202,28 +203,113 @@ static bool collectives_offers(const Route *route, Part array)
     return offers;
 }
 
-/* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more. `left` is 0, or
-   of how many elements the longest part is, as some rank could not read: so it is with memory of a device's driver. */
+/* Which of the parts that this rank takes is the only one that is fetched; -1 if there are more, or none. */
+static int collectives_only_fetched(const Route *route)
+{
+    int only = -1, count = 0;
+    for (int i = 0; i < route->takes; i++)
+        if (collectives_is_fetched(route, route->take[i].part)) {
+            only = i;
+            count++;
+        }
+    return count == 1 ? only : -1;
+}
+
+/* Read a part from the memory of its owner. If it is `shared` that one may write pieces of it, until this rank and it have met. */
+static Ending collectives_read(Call *call, Part part, size_t item, int owner, uint64_t address, bool shared, bool *readable)
+{
+    const Board *board = call->board;
+    Joint *joint = board_copy_of(board, board->rank);
+    size_t nbytes = part.count * item;
+    Copied copied;
+    joint_open(joint, shared && joint_is_possible(nbytes) ? board_ident_of(board, owner) : 0, nbytes, part.bytes);
+    while ((copied = copies_read_last(joint, board->pids[owner], address, part.bytes, nbytes)) == COPIED)
+        if (!collectives_look_around(call))
+            return BROKEN;
+    *readable = copied != REFUSED;
+    return DONE;
+}
+
+static Ending collectives_read_all(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS], bool *readable)
+{
+    Ending ending = DONE;
+    int only = call->lends ? collectives_only_fetched(route) : -1;
+    for (int i = 0; i < route->takes && ending == DONE && *readable; i++)
+        if (collectives_is_fetched(route, route->take[i].part))
+            ending = collectives_read(call, route->take[i].part, route->item, route->take[i].peer, addresses[i], i == only, readable);
+    return ending;
+}
+
+/* Write a piece of a part to each rank that reads it; tell whether somebody may want more, or nobody does yet. */
+static Copied collectives_write(Call *call, const Route *route, int i, bool *wanted)
+{
+    Board *board = call->board;
+    uint32_t ident = board_ident_of(board, board->rank);
+    Part part = route->send[i].part;
+    Copied all = NONE_LEFT;
+    for (int k = 1; k < board->size && all != REFUSED; k++) {
+        int peer = (board->rank + k) % board->size;
+        Joint *joint = board_copy_of(board, peer);
+        if (route->send[i].peer != TO_ALL && route->send[i].peer != peer)
+            continue;
+        Copied copied = copies_write_first(joint, ident, board->pids[peer], part.bytes, part.count * route->item);
+        *wanted = *wanted || copied == COPIED || !joint_is_known(joint, ident);
+        all = copied == NONE_LEFT ? all : copied;
+    }
+    return all;
+}
+
+/* Write what others read, as this rank has nothing to read itself. Those that have not begun after a while read everything: they
+   have no compiled parts, or have not got a processor. */
+static Ending collectives_help(Call *call, const Route *route, bool *writable)
+{
+    int64_t since = native_monotonic_ns();
+    bool wanted = true;
+    while (wanted && native_monotonic_ns() - since < BEGUN_NS) {
+        wanted = false;
+        for (int i = 0; i < route->sends && *writable; i++) {
+            Copied copied = collectives_is_fetched(route, route->send[i].part) ? collectives_write(call, route, i, &wanted) : NONE_LEFT;
+            *writable = copied != REFUSED;
+            if (copied == COPIED) {
+                since = native_monotonic_ns();
+                if (!collectives_look_around(call))
+                    return BROKEN;
+            }
+        }
+        RELAX();
+    }
+    return DONE;
+}
+
+/* Have each rank that may still write to this one's arrays stop; if one stands in the midst of a piece, they have to stay. */
+static Ending collectives_break_off(Call *call, const Route *route)
+{
+    Joint *joint = board_copy_of(call->board, call->board->rank);
+    if (route->takes > 0) {
+        joint_shut(joint);
+        call->written_to = joint_is_written_to(joint);
+    }
+    return BROKEN;
+}
+
+/* Copy what is long from the memory of its owners, and meet: then nobody reads this rank's arrays any more, or writes to them.
+   `left` is 0, or of how many elements the longest part is, as some rank could not copy: so it is with memory of a device's
+   driver. */
 static Ending collectives_fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS], Kept *kept, uint64_t *left)
 {
-    bool readable = true;
-    for (int i = 0; i < route->takes; i++) {
-        Part part = route->take[i].part;
-        size_t nbytes = part.count * route->item;
-        for (size_t done = 0; readable && collectives_is_fetched(route, part) && done < nbytes; done += FETCHED) {
-            size_t now = nbytes - done < FETCHED ? nbytes - done : FETCHED;
-            readable = board_fetch(call->board, route->take[i].peer, addresses[i] + done, part.bytes + done, now);
-            if (!collectives_look_around(call))
-                return BROKEN;
-        }
-    }
+    Board *board = call->board;
+    bool copied = true, helps = call->lends && route->takes == 0 && board->patience.may_spin && board->writes;
+    Ending ending = helps ? collectives_help(call, route, &board->writes) : collectives_read_all(call, route, addresses, &copied);
+    if (ending == BROKEN)
+        return collectives_break_off(call, route);
     if (!collectives_offers(route, kept->to)) /* the others are still at work */
         collectives_keep(route, kept);
-    const uint64_t about[RECORD_WORDS] = {[LONGEST] = collectives_longest_of(route) | (readable ? 0 : FETCHES)};
-    bool come = board_come_with(call->board, about, call->holds, (Meanwhile){0});
+    copied = copied && (board->writes || !helps);
+    const uint64_t about[RECORD_WORDS] = {[LONGEST] = collectives_longest_of(route) | (copied ? 0 : FETCHES)};
+    bool come = board_come_with(board, about, call->holds, (Meanwhile){0});
     if (!(come ? collectives_look_around(call) : collectives_wait_for_the_late(call))) /* here, too, it is heard that a peer has died */
-        return BROKEN;
-    uint64_t told = board_longest(call->board), longest = route->told ? told & ~FETCHES : collectives_longest_of(route);
+        return collectives_break_off(call, route);
+    uint64_t told = board_longest(board), longest = route->told ? told & ~FETCHES : collectives_longest_of(route);
     *left = (told & FETCHES) != 0 ? longest : 0;
     return DONE;
 }

@@ -19,6 +19,8 @@ typedef struct {
     PyThreadState *let_go;
     int64_t looked_ns; /* when signals and failures were looked for last; 0 before the first time that they might be */
     unsigned long long written; /* the parity of what was written last */
+    bool lends;       /* whether others may write to this call's arrays: its caller keeps them if one still does at the end, */
+    bool written_to;  /* ... which is told here */
     Meanwhile begin; /* notes that the call begins, with the interpreter and before anything is waited for; {0} when done */
 } Call;
 

@@ -116,6 +116,15 @@ void given_drop(Given *given)
         Py_DECREF(given->held[--given->holds]);
 }
 
+void given_keep(const Given *given)
+{
+    Py_XINCREF(given->array);
+    for (int i = 0; i < given->many; i++)
+        Py_XINCREF(given->owners[i]);
+    for (int i = 0; i < given->holds; i++)
+        Py_INCREF(given->held[i]);
+}
+
 bool given_reduces(const Given *given)
 {
     return given->key.name == ALL_REDUCE || given->key.name == REDUCE || given->key.name == REDUCE_SCATTER;

@@ -65,6 +65,8 @@ const Taker *given_taker(const char *name);
 /* Put what several arrays have become as one to where it belongs. */
 void given_unpack(const Given *given);
 void given_drop(Given *given);
+/* Have its arrays stay for good. */
+void given_keep(const Given *given);
 /* Whether it is a call of the core's own that reduces. */
 bool given_reduces(const Given *given);
 /* Whether each rank knows the sizes of its own parts only. */

@@ -60,10 +60,17 @@ void joint_open(Joint *joint, uint32_t ident, size_t nbytes, const void *to)
     atomic_store_explicit(&joint->left, joint_left(ident, 0, (uint32_t)joint_pieces(nbytes)), memory_order_release);
 }
 
-int64_t joint_take_last(Joint *joint)
+/* Whether pieces are left, which are some of so many. */
+static bool joint_leaves(uint64_t left, size_t pieces)
 {
+    return joint_first_of(left) < joint_end_of(left) && joint_end_of(left) <= pieces;
+}
+
+int64_t joint_take_last(Joint *joint, size_t nbytes)
+{
+    size_t pieces = joint_pieces(nbytes);
     uint64_t left = atomic_load_explicit(&joint->left, memory_order_relaxed);
-    while (joint_first_of(left) < joint_end_of(left)) /* only who has taken a piece touches it: nothing else is ordered by this */
+    while (joint_leaves(left, pieces)) /* only who has taken a piece touches it: nothing else is ordered by this */
         if (atomic_compare_exchange_weak_explicit(&joint->left, &left, left - 1, memory_order_relaxed, memory_order_relaxed))
             return (int64_t)joint_end_of(left) - 1;
     return -1;
@@ -90,6 +97,11 @@ int64_t joint_not_written(const Joint *joint)
     return (written & NOT_WRITTEN) == 0 ? -1 : (int64_t)(uint32_t)written;
 }
 
+bool joint_is_known(const Joint *joint, uint32_t ident)
+{
+    return joint_ident_of(atomic_load_explicit(&joint->left, memory_order_relaxed)) == ident;
+}
+
 bool joint_has_left(const Joint *joint, uint32_t ident)
 {
     /* Acquire: the address and the count are of this copy, or a later one. */
@@ -98,13 +110,16 @@ bool joint_has_left(const Joint *joint, uint32_t ident)
            (atomic_load_explicit(&joint->written, memory_order_relaxed) & NOT_WRITTEN) == 0;
 }
 
-int64_t joint_take_first(Joint *joint, uint32_t ident, uint64_t *address)
+int64_t joint_take_first(Joint *joint, uint32_t ident, size_t nbytes, uint64_t *address)
 {
+    size_t pieces = joint_pieces(nbytes);
     while (joint_has_left(joint, ident)) {
         uint64_t left = atomic_load_explicit(&joint->left, memory_order_acquire);
         *address = atomic_load_explicit(&joint->address, memory_order_relaxed);
+        if (!joint_leaves(left, pieces))
+            return -1;
         /* Nothing else that is in the word has ever had this number: then the address is this copy's too. */
-        if (joint_ident_of(left) == ident && joint_first_of(left) < joint_end_of(left) &&
+        if (joint_ident_of(left) == ident &&
             atomic_compare_exchange_weak_explicit(&joint->left, &left, left + ((uint64_t)1 << NUMBER_BITS), memory_order_acquire, memory_order_relaxed))
             return joint_first_of(left);
     }

@@ -6,7 +6,8 @@
 
 #include "waiting.h"
 
-/* Which pieces are left, of which copy; where the receiver's array lies; and how many the sender has written. */
+/* Which pieces are left, of which copy; where the receiver's array lies; and how many the sender has written. Either side may
+   have written anything there: no piece is taken that the array has not. */
 typedef struct {
     Word left, address, written;
 } Joint;
@@ -20,8 +21,8 @@ bool joint_is_possible(size_t nbytes);
 
 /* Begin a copy, which is known by a number other than 0. */
 void joint_open(Joint *joint, uint32_t ident, size_t nbytes, const void *to);
-/* Take the last piece that is left; -1 if there is none. */
-int64_t joint_take_last(Joint *joint);
+/* Take the last piece that is left of so many bytes; -1 if there is none. */
+int64_t joint_take_last(Joint *joint, size_t nbytes);
 /* Let nobody take any more. */
 void joint_shut(Joint *joint);
 /* Whether the sender has taken a piece of which it has not told what has become of it. */
@@ -31,10 +32,12 @@ int64_t joint_not_written(const Joint *joint);
 
 /* ------------------------------------------------------------------ the sender */
 
+/* Whether the receiver has begun a copy, which may be over. */
+bool joint_is_known(const Joint *joint, uint32_t ident);
 /* Whether pieces of a copy are left, and it has not failed to write one. */
 bool joint_has_left(const Joint *joint, uint32_t ident);
-/* Take the first piece that is left, and learn where the receiver's array lies; -1 if there is none. */
-int64_t joint_take_first(Joint *joint, uint32_t ident, uint64_t *address);
+/* Take the first piece that is left of so many bytes, and learn where the receiver's array lies; -1 if there is none. */
+int64_t joint_take_first(Joint *joint, uint32_t ident, size_t nbytes, uint64_t *address);
 /* Tell that it has been written, or could not be. Nothing is taken any more after that. */
 void joint_wrote(Joint *joint, int64_t piece, bool well);
 

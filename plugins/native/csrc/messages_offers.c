@@ -3,8 +3,8 @@
    waits for the receipt copies as well, as long as pieces are left: two processors copy up to twice as fast as one. */
 #include "messages.h"
 #include "arguments.h"
+#include "copies.h"
 #include <sched.h>
-#include <sys/uio.h>
 
 /* For how long a rank copies before somebody else must have a say. */
 static const int64_t COPY_NS = 5000000;
@@ -85,29 +85,13 @@ static bool offers_has_news(void *what)
     return rings_have_news(rings) || joint_has_left(rings_joint(rings, false), offered->ident);
 }
 
-/* Write a piece to the receiver's memory. */
-static bool offers_write_piece(const Letter *letter, uint64_t address, size_t piece)
-{
-    size_t begin, now = joint_piece(letter->nbytes, piece, &begin);
-    struct iovec here = {(unsigned char *)PyArray_DATA(letter->array) + begin, now}, there = {(void *)(uintptr_t)(address + begin), now};
-    /* opens: the array of another rank's receive (process_vm_writev)
-     * reached by: the ranks of a host, of one user
-     * guarded by: the kernel asks who may trace whom; the receiver has written the address to a ring for this one message, and does not leave
-     * its receive while a piece is being written; `RANKWISE_GLOO_PEER_MEMORY=off` does without
-     * proved by: tests/plugins/native/test_joint.py */
-    return process_vm_writev(letter->way->pid, &here, 1, &there, 1, 0) == (ssize_t)now;
-}
-
 /* Copy pieces until none is left, or somebody else must have a say. */
 static void offers_copy(Offered *offered, int64_t until)
 {
-    Joint *joint = rings_joint(offered->letter->way->rings, false);
-    uint64_t address = 0;
-    int64_t piece;
-    while (native_monotonic_ns() < until && (piece = joint_take_first(joint, offered->ident, &address)) >= 0) {
-        joint_wrote(joint, piece, offers_write_piece(offered->letter, address, (size_t)piece));
+    const Letter *letter = offered->letter;
+    Joint *joint = rings_joint(letter->way->rings, false);
+    while (native_monotonic_ns() < until && copies_write_first(joint, offered->ident, letter->way->pid, PyArray_DATA(letter->array), letter->nbytes) != NONE_LEFT)
         offered->copies = true;
-    }
 }
 
 /* Look for the receipt for about as long as reading takes, and copy meanwhile. */
@@ -226,13 +210,6 @@ static void offers_leave_reading(Reading *reading)
     rings_leave(reading->way->rings);
 }
 
-static bool offers_read_piece(const Reading *reading, uint64_t piece)
-{
-    size_t begin, now = joint_piece(reading->nbytes, piece, &begin);
-    struct iovec here = {(unsigned char *)PyArray_DATA(reading->array) + begin, now}, there = {(void *)(uintptr_t)(reading->from + begin), now};
-    return process_vm_readv(reading->way->pid, &here, 1, &there, 1, 0) == (ssize_t)now;
-}
-
 /* Wait for the piece that the sender is writing; or read it too if that one could not. */
 static Read offers_await_piece(const Reading *reading, int64_t until)
 {
@@ -245,20 +222,18 @@ static Read offers_await_piece(const Reading *reading, int64_t until)
             return HALF_READ; /* whoever looks after the sender tells that it has died */
     }
     int64_t missing = joint_not_written(reading->joint);
-    return missing < 0 || offers_read_piece(reading, (uint64_t)missing) ? READ : UNREADABLE;
+    return missing < 0 || copies_read_piece(reading->way->pid, reading->from, PyArray_DATA(reading->array), reading->nbytes, (uint64_t)missing) ? READ : UNREADABLE;
 }
 
 /* Copy from the sender's memory without the interpreter, for a while. */
 static Read offers_read_on(const Reading *reading)
 {
-    int64_t until = native_monotonic_ns() + COPY_NS, piece;
-    while ((piece = joint_take_last(reading->joint)) >= 0) {
-        if (!offers_read_piece(reading, (uint64_t)piece))
-            return UNREADABLE;
+    int64_t until = native_monotonic_ns() + COPY_NS;
+    Copied copied;
+    while ((copied = copies_read_last(reading->joint, reading->way->pid, reading->from, PyArray_DATA(reading->array), reading->nbytes)) == COPIED)
         if (native_monotonic_ns() >= until)
             return HALF_READ;
-    }
-    return offers_await_piece(reading, until);
+    return copied == REFUSED ? UNREADABLE : offers_await_piece(reading, until);
 }
 
 /* Tell the sender that its message has been read. */

@@ -23,9 +23,11 @@ static void step(void);
 
 enum { RECEIVER, SENDER, ACTORS, NEVER = 100, MOST = 3, COPIES = 2, FIRST_IDENT = 7, STACK = 64 << 10, POINTS = 3 };
 
-/* What happens in a run, but for the order. */
+/* What happens in a run, but for the order. Either the receiver waits for the sender's last piece, or both meet afterwards, as in
+   a collective: then what could not be written goes another way. */
 typedef struct {
     int pieces, fails_at, dies_at, gives_up_after;
+    bool meets;
 } Plan;
 
 static Plan plan;
@@ -33,7 +35,7 @@ static Joint joint;
 /* Per copy: how often a piece was copied well; and whether its array has gone. */
 static int copied[COPIES][MOST];
 static bool gone[COPIES];
-static bool ended[ACTORS], waits;
+static bool ended[ACTORS], died, waits, alone;
 static long written;
 static char wrong[200];
 static ucontext_t scheduler, actors[ACTORS];
@@ -42,6 +44,8 @@ static int running;
 
 static void step(void)
 {
+    if (alone)
+        return;
     swapcontext(&actors[running], &scheduler);
 }
 
@@ -60,18 +64,28 @@ static bool await_piece(void)
     return !joint_is_written_to(&joint);
 }
 
+/* Meet the sender once both have copied; tell whether everything has been. */
+static bool meet(void)
+{
+    while (!ended[SENDER]) {
+        waits = true;
+        step();
+    }
+    return !died && joint_not_written(&joint) < 0;
+}
+
 static bool receive(int copy)
 {
     int64_t piece;
     int taken = 0;
     joint_open(&joint, FIRST_IDENT + (uint32_t)copy, nbytes_of(plan.pieces), (void *)(uintptr_t)(copy + 1));
     while (copy > 0 || taken < plan.gives_up_after) {
-        if ((piece = joint_take_last(&joint)) < 0)
+        if ((piece = joint_take_last(&joint, nbytes_of(plan.pieces))) < 0)
             break;
         copied[copy][piece]++;
         taken++;
     }
-    bool whole = (copy > 0 || plan.gives_up_after == NEVER) && await_piece();
+    bool whole = (copy > 0 || plan.gives_up_after == NEVER) && (plan.meets ? meet() : await_piece());
     if (whole && (piece = joint_not_written(&joint)) >= 0)
         copied[copy][piece]++;
     joint_shut(&joint);
@@ -97,9 +111,9 @@ static void sender(void)
     int64_t piece;
     /* It looks as often as it may find something, also after its copy has ended. */
     for (int looks = 0; looks < plan.pieces + 1; looks++) {
-        if ((piece = joint_take_first(&joint, FIRST_IDENT, &address)) < 0)
+        if ((piece = joint_take_first(&joint, FIRST_IDENT, nbytes_of(plan.pieces), &address)) < 0)
             continue;
-        if (piece >= plan.dies_at)
+        if ((died = piece >= plan.dies_at))
             break;
         step();
         if (address != 1 || gone[0])
@@ -128,6 +142,7 @@ static int run(int first, const int *points, int count)
     memset(copied, 0, sizeof copied);
     memset(gone, 0, sizeof gone);
     memset(ended, 0, sizeof ended);
+    died = false;
     wrong[0] = 0;
     waits = false;
     begin(RECEIVER, receiver);
@@ -165,14 +180,38 @@ static long explore(int first, int *points, int count)
     return orders;
 }
 
+/* Take pieces by whatever the other side may have written; tell whether each is one of the array. */
+static bool believes_nothing(void)
+{
+    uint64_t address;
+    alone = true;
+    for (uint32_t first = 0; first <= MOST + 2; first++)
+        for (uint32_t end = 0; end <= MOST_PIECES; end = end < MOST + 2 ? end + 1 : 2 * end)
+            for (int pieces = 0; pieces <= MOST; pieces++)
+                for (int last = 0; last < 2; last++) {
+                    joint.left = joint_left(FIRST_IDENT, first, end);
+                    int64_t piece = last ? joint_take_last(&joint, nbytes_of(pieces)) : joint_take_first(&joint, FIRST_IDENT, nbytes_of(pieces), &address);
+                    if (piece >= pieces)
+                        return false;
+                }
+    alone = false;
+    return true;
+}
+
 int main(void)
 {
     int points[POINTS];
     long orders = 0, helped = 0;
-    for (plan.pieces = 1; plan.pieces <= 3; plan.pieces++)
+    if (!believes_nothing()) {
+        printf("a piece was taken that the array has not\n");
+        return 1;
+    }
+    for (int each = 0; each < 2 * MOST; each++)
         for (int what = 0; what < 4; what++)
-            for (int at = 0; at < (what == 0 ? 1 : plan.pieces); at++)
+            for (int at = 0; at < (what == 0 ? 1 : 1 + each / 2); at++)
                 for (int first = 0; first < ACTORS; first++) {
+                    plan.pieces = 1 + each / 2;
+                    plan.meets = each % 2;
                     plan.fails_at = what == 1 ? at : NEVER;
                     plan.dies_at = what == 2 ? at : NEVER;
                     plan.gives_up_after = what == 3 ? at : NEVER;

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,14 +80,40 @@ def _receive_posted() -> None:
     whole(into)
 
 
-def plainly() -> int:
-    go_wrong(SLOW)
-    return until_both_copy(_send, _receive)
+def _broadcast() -> None:
+    array = numbers() if dist.get_rank() == 0 else np.zeros(LONG, np.float32)
+    dist.broadcast(array, 0)
+    whole(array)
 
 
-def posted() -> int:
+def _scatter() -> None:
+    array = np.zeros(LONG, np.float32)
+    dist.scatter(array, [numbers(0), numbers(1)] if dist.get_rank() == 0 else None, 0)
+    whole(array, dist.get_rank())
+
+
+def _gather() -> None:
+    rank = dist.get_rank()
+    parts = [np.zeros(LONG, np.float32) for _ in range(2)] if rank == 1 else None
+    dist.gather(numbers(rank), parts, 1)
+    for number, part in enumerate(parts or ()):
+        whole(part, number)
+
+
+#: What rank 0 does, and what rank 1 does, so that the one copies to the other.
+WAYS: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
+    "message": (_send, _receive),
+    "posted": (_send, _receive_posted),
+    "broadcast": (_broadcast, _broadcast),
+    "scatter": (_scatter, _scatter),
+    "gather": (_gather, _gather),
+}
+
+
+def plainly(way: str) -> int:
+    begin()
     go_wrong(SLOW)
-    return until_both_copy(_send, _receive_posted)
+    return until_both_copy(*WAYS[way])
 
 
 def shorter_and_odd() -> int:
@@ -137,12 +164,25 @@ def refused(at: int) -> list[int]:
     return [until_both_copy(_send, _receive) for _ in range(at + 1)]  # each time at least one piece
 
 
-def killed(at: int) -> str:
+def refused_in_a_collective() -> tuple[int, int]:
+    """Have a piece refused that the owner writes; return how many pieces it has tried until then, and afterwards.
+
+    What could not be written goes through the board, and the owner does not try again.
+    """
+    begin()
+    go_wrong(REFUSED)
+    tried, before = until_both_copy(_broadcast, _broadcast), written()
+    for mine in (_broadcast, _scatter, _broadcast):
+        mine()
+    return tried, written() - before
+
+
+def killed(way: str, at: int) -> str:
     """Let the sender be killed in the midst of a piece that it has taken; return what the receiver is told."""
     go_wrong(KILLED, at)
     try:
         for _ in range(at):  # each time at least one piece
-            until_both_copy(_send, _receive)
+            until_both_copy(*WAYS[way])
     except dist.PeerDiedError as error:
         return str(error)
     finally:
@@ -154,27 +194,49 @@ class Enough(Exception):
     """What a signal handler raises."""
 
 
-def stopped() -> str:
-    """Let the sender stand still in the midst of a piece: a signal ends the receive, and its array stays."""
+def stopped(way: str) -> str:
+    """Let the sender stand still in the midst of a piece: a signal ends what receives, and its array stays."""
     rank = begin()
     pid = np.array([os.getpid()])
     dist.broadcast(pid, 0)
     go_wrong(STOPPED)
     try:
-        return _send_and_stop() if rank == 0 else _receive_from_a_stopped(int(pid[0]))
+        return _send_and_stop(way) if rank == 0 else _receive_from_a_stopped(way, int(pid[0]))
     finally:
         dist.destroy_process_group()
 
 
-def _send_and_stop() -> str:
+def stopped_for_long() -> str:
+    """Let the owner stand still in the midst of a piece of a broadcast for longer than that may take."""
+    rank = begin()
+    pid = np.array([os.getpid()])
+    dist.broadcast(pid, 0)
+    go_wrong(STOPPED)
     try:
-        until_both_copy(_send, lambda: None)
+        return _send_and_stop("broadcast") if rank == 0 else _late(int(pid[0]))
+    finally:
+        dist.destroy_process_group()
+
+
+def _late(pid: int) -> str:
+    try:
+        until_both_copy(lambda: None, lambda: dist.broadcast(np.zeros(LONG, np.float32), 0, timeout=1))
+    except dist.DistTimeoutError as error:
+        return f"late: {error.waited_for}"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    return "nothing"
+
+
+def _send_and_stop(way: str) -> str:
+    try:
+        until_both_copy(WAYS[way][0], lambda: None)
     except dist.DistError:
         return "the group has ended"
     return "nothing"
 
 
-def _receive_from_a_stopped(pid: int) -> str:
+def _receive_from_a_stopped(way: str, pid: int) -> str:
     def enough(number: int, frame: object) -> None:
         raise Enough
 
@@ -186,9 +248,10 @@ def _receive_from_a_stopped(pid: int) -> str:
     def receive() -> None:
         into = np.zeros(LONG, np.float32)
         received.append(weakref.ref(into))
-        dist.recv(into, 0)
+        dist.recv(into, 0) if way == "message" else dist.broadcast(into, 0)
 
     received: list[weakref.ref[np.ndarray]] = []
+    board: Any = dist.group.WORLD.communicators()[0].strategy.board  # type: ignore[union-attr]
     before = signal.signal(signal.SIGALRM, enough)
     threading.Thread(target=wait_for_the_stop).start()
     try:
@@ -200,5 +263,7 @@ def _receive_from_a_stopped(pid: int) -> str:
         signal.signal(signal.SIGALRM, before)
     gc.collect()  # nothing else holds the array any more
     told += " and the array stays" if received[-1]() is not None else " and the array has gone"
+    if way == "broadcast" and board._words[board._controls[1]] >> 32:
+        told += ", although more may be written to it"
     os.kill(pid, signal.SIGCONT)
     return told

@@ -95,7 +95,7 @@ def board(request: pytest.FixtureRequest) -> Iterator[NativeBoard]:
     descriptor = boards.create(SIZE, True)
     made = NativeBoard(descriptor, request.param, SIZE, True, lambda: None)
     os.close(descriptor)
-    made.may_read([os.getpid()] * SIZE)
+    made.may_read([os.getpid()] * SIZE, all_compiled=True)
     yield made
     made.close()
 

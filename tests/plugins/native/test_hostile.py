@@ -46,7 +46,8 @@ def board() -> Iterator[NativeBoard]:
     descriptor = boards.create(SIZE, True)
     made = NativeBoard(descriptor, RANK, SIZE, True, lambda: None)
     os.close(descriptor)
-    made.may_read([os.getpid()] * SIZE)  # what is written for an address is one of this process, or none
+    # What is written for an address is one of this process, or none.
+    made.may_read([os.getpid()] * SIZE, all_compiled=True)
     yield made
     made.close()
 

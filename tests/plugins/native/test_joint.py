@@ -50,10 +50,15 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "program", [programs.plainly, programs.posted, programs.shorter_and_odd, programs.by_two_threads]
-)
-def test_the_sender_copies_too(pool: RankPool, program: Callable[[], int]) -> None:
+@pytest.mark.parametrize("way", programs.WAYS)
+def test_the_sender_copies_too(pool: RankPool, way: str) -> None:
+    pieces, told = pool.run(programs.plainly, way, timeout=TIMEOUT_S)
+    assert pieces == told > 0
+
+
+@BOTH
+@pytest.mark.parametrize("program", [programs.shorter_and_odd, programs.by_two_threads])
+def test_the_sender_copies_messages_of_any_kind(pool: RankPool, program: Callable[[], int]) -> None:
     pieces, told = pool.run(program, timeout=TIMEOUT_S)
     assert pieces == told > 0
 
@@ -67,12 +72,25 @@ def test_what_the_sender_may_not_write_the_receiver_reads(pool: RankPool, at: in
 
 
 @BOTH
+def test_an_owner_that_may_not_write_has_all_read(pool: RankPool) -> None:
+    assert pool.run(programs.refused_in_a_collective, timeout=TIMEOUT_S) == [(1, 0)] * 2
+
+
+@BOTH
 @pytest.mark.parametrize("at", [1, 5])
-def test_the_receiver_hears_of_a_sender_that_is_killed_in_a_piece(pool: RankPool, at: int) -> None:
-    _, told = pool.run(programs.killed, at, timeout=TIMEOUT_S, doomed={0})
+@pytest.mark.parametrize("way", ["message", "broadcast"])
+def test_the_receiver_hears_of_a_sender_that_is_killed_in_a_piece(pool: RankPool, way: str, at: int) -> None:
+    _, told = pool.run(programs.killed, way, at, timeout=TIMEOUT_S, doomed={0})
     assert "killed by SIGKILL" in told
 
 
 @BOTH
-def test_a_receive_from_a_sender_that_stands_still_in_a_piece_can_be_interrupted(pool: RankPool) -> None:
-    assert pool.run(programs.stopped, timeout=TIMEOUT_S) == ["the group has ended", "interrupted and the array stays"]
+@pytest.mark.parametrize("way", ["message", "broadcast"])
+def test_a_receive_from_a_sender_that_stands_still_in_a_piece_can_be_interrupted(pool: RankPool, way: str) -> None:
+    told = pool.run(programs.stopped, way, timeout=TIMEOUT_S)
+    assert told == ["the group has ended", "interrupted and the array stays"]
+
+
+@BOTH
+def test_a_broadcast_whose_owner_stands_still_in_a_piece_is_late_in_time(pool: RankPool) -> None:
+    assert pool.run(programs.stopped_for_long, timeout=TIMEOUT_S) == ["the group has ended", "late: (0,)"]

@@ -41,6 +41,8 @@ FETCH_FROM_NBYTES = 2 << 20
 #: Where ranks share processors, what all of them write and read is in fewer caches; and where more than so many read
 #: one rank's memory at the same time, they wait for each other in the kernel.
 _SHARED_FETCH_FROM_NBYTES, _FEW_AT_ONCE, _MANY_FETCH_FROM_NBYTES = 512 << 10, 4, 8 << 20
+#: Where an owner that has nothing else to do writes to the one receiver's memory as well: both copy half of it.
+_TOGETHER_FROM_NBYTES = 512 << 10
 
 #: Eight words: the number of the call, its digest, what follows, and the turn: they come in one line of the cache.
 _RECORD_STRIDE = 64
@@ -100,13 +102,16 @@ def least_area_nbytes(size: int) -> int:
     return min(_area_nbytes(size, may_spin) for may_spin in (False, True))
 
 
-def fetch_from_nbytes(may_spin: bool, at_once: int = 0) -> int:
+def fetch_from_nbytes(may_spin: bool, at_once: int = 0, compiled: bool = False) -> int:
     """Return from which length on a part is copied from its owner's memory, where that may be read.
 
     Args:
         may_spin: Whether there is a processor for each rank.
         at_once: How many ranks read it at the same time; 0 where each rank begins with another part.
+        compiled: Whether all ranks have compiled parts.
     """
+    if at_once == 1 and may_spin and compiled:
+        return min(FETCH_FROM_NBYTES, _TOGETHER_FROM_NBYTES)
     if at_once > _FEW_AT_ONCE:
         return _MANY_FETCH_FROM_NBYTES
     return FETCH_FROM_NBYTES if may_spin or at_once else min(FETCH_FROM_NBYTES, _SHARED_FETCH_FROM_NBYTES)
@@ -232,6 +237,9 @@ class Board:
         look: Called now and then while waiting; raises if the group has failed.
     """
 
+    #: Whether it meets by compiled code.
+    is_compiled = False
+
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         self.rank, self.size, self.may_spin = rank, size, may_spin
         #: Where control blocks, records and areas begin, for those who look for themselves.
@@ -246,6 +254,7 @@ class Board:
         self._controls, self._table, self._turns, self._others, self._places = _places(rank, self.layout)
         #: The processes of all ranks, if each may read the memory of the others.
         self.pids: tuple[int, ...] = ()
+        self._all_compiled = False
         self._turn = self._parity = 0
         #: What stands in this rank's places for records, but for the numbers of the calls.
         self._told: list[tuple[int, ...] | None] = [None, None]
@@ -350,13 +359,18 @@ class Board:
 
     # ------------------------------------------------------------------ memory of other ranks
 
-    def may_read(self, pids: Sequence[int]) -> None:
-        """Learn that each rank may read the memory of all others, which are these processes."""
-        self.pids = tuple(pids)
+    def may_read(self, pids: Sequence[int], all_compiled: bool) -> None:
+        """Learn that each rank may read the memory of all others, which are these processes.
+
+        Args:
+            pids: The processes of all ranks.
+            all_compiled: Whether all of them have compiled parts.
+        """
+        self.pids, self._all_compiled = tuple(pids), all_compiled
 
     def fetch_nbytes(self, at_once: int = 0) -> int:
         """Return from which length on a part is copied from its owner's memory; 0 where that may not be read."""
-        return fetch_from_nbytes(self.may_spin, at_once) if self.pids else 0
+        return fetch_from_nbytes(self.may_spin, at_once, self._all_compiled) if self.pids else 0
 
     def fetch(self, peer: int, address: int, target: Array) -> bool:
         """Copy from a rank's memory; tell whether that was possible."""

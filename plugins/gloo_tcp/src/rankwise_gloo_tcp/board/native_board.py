@@ -13,6 +13,8 @@ from rankwise_native import Turns
 class NativeBoard(Turns, Board):
     """One rank's view of its group's board. Turn and parity are kept by `Turns`, for the next user of the board."""
 
+    is_compiled = True
+
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         Board.__init__(self, descriptor, rank, size, may_spin, look)
         self.attach(self._bytes, self.layout, may_spin)
@@ -30,9 +32,9 @@ class NativeBoard(Turns, Board):
         """
         self._sleep(self._turn, deadline)
 
-    def may_read(self, pids: Sequence[int]) -> None:
+    def may_read(self, pids: Sequence[int], all_compiled: bool) -> None:
         """Learn that each rank may read the memory of all others, which are these processes."""
-        super().may_read(pids)
+        super().may_read(pids, all_compiled)
         self.read_from(self.pids, self.fetch_nbytes(), self.fetch_nbytes(self.size - 1))
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from rankwise.backends import AlgorithmChoice as Choice
 from rankwise.backends import Explanation, Stage, derived_algorithm
+from rankwise.backends import compiled_parts as native
 from rankwise.backends import fitting_algorithm as fitting
 
 #: How much data goes with the comparison of the calls at the most where hosts have several ranks: among a few hosts,
@@ -207,5 +208,6 @@ def _on_one_host(op: str, size: int) -> tuple[Choice, ...]:
     if op == "reduce_scatter":
         return (Choice("combine"),)
     parts = 1 if op == "broadcast" else size
-    part_nbytes = fetch_from_nbytes(True, at_once=size - 1 if op == "broadcast" else 0)
+    at_once, compiled = size - 1 if op == "broadcast" else 0, native.module() is not None
+    part_nbytes = fetch_from_nbytes(True, at_once, compiled)
     return (Choice("board", part_nbytes * parts - 1), Choice("fetch"))
