@@ -13,9 +13,10 @@
 /* Long messages pass in pieces, so that the receiver reads while the sender writes; and no more than this at a time, so
    that they stay in the caches. */
 enum { PIECE_NBYTES = 32 << 10, UNREAD_NBYTES = 512 << 10 };
-/* Where ranks share processors the receiver had better read the sender's memory from here on, if it may. Where each has its own, one that writes and one that reads are faster while these are near each other; from the
-   second length on they are no faster even then. */
-enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 8 << 20 };
+/* Where ranks share processors the receiver had better read the sender's memory from here on, if it may. Where each has its
+   own, one that writes to the ring and one that reads there are faster while the message stays in the caches; from the second
+   length on two are that each copy half of it from array to array. */
+enum { READ_FROM_NBYTES = 128 << 10, READ_ALWAYS_NBYTES = 4 << 20 };
 /* Which part of its window is received from a peer before it gets credit for it. */
 enum { CREDITED_PARTS = 4 };
 /* After so long somebody else must have a say. */
