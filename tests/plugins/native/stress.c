@@ -73,7 +73,7 @@ static void *receive(void *unused)
         memset(got, 0, LONG);
         memset(sent, (int)ident, LONG);
         joint_open(&joint, ident, LONG, got);
-        while ((piece = joint_take_last(&joint)) >= 0)
+        while ((piece = joint_take_last(&joint, LONG)) >= 0)
             copy_piece(piece);
         while (joint_is_written_to(&joint))
             sched_yield();
@@ -93,7 +93,7 @@ static void *send_along(void *unused)
     int64_t piece, helped = 0;
     (void)unused;
     while ((ident = atomic_load_explicit(&round_of_copies, memory_order_relaxed) + 1) <= COPIES) {
-        if ((piece = joint_take_first(&joint, (uint32_t)ident, &address)) < 0)
+        if ((piece = joint_take_first(&joint, (uint32_t)ident, LONG, &address)) < 0)
             continue;
         copy_piece(piece);
         joint_wrote(&joint, piece, true);
