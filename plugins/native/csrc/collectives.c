@@ -8,8 +8,10 @@
 static const int64_t LOOK_NS = 5000000;
 /* How long a wait sleeps before Python looks around for the first time. */
 static const int64_t FIRST_DOZE_NS = 20000000;
-/* After how long those that read from a rank have begun, if they want it to write as well. */
+/* After how long those that read from a rank have begun, if they want it to write as well: so long, and a nanosecond more for so
+   many bytes, which is little beside what it saves. */
 static const int64_t BEGUN_NS = 200000;
+enum { BEGUN_PER_NS = 32 };
 
 /* ------------------------------------------------------------------ waiting */
 
@@ -85,9 +87,9 @@ bool collectives_look_around(Call *call)
         call->looked_ns = now;
     if (now - call->looked_ns < LOOK_NS && !board_given_up(call->board))
         return true;
-    call->looked_ns = now;
     bool held = call->holds;
-    collectives_take_back(call);
+    collectives_take_back(call); /* from a busy thread this takes as long */
+    call->looked_ns = native_monotonic_ns();
     if (PyErr_CheckSignals() < 0)
         return false;
     if (!held)
@@ -222,11 +224,13 @@ static Ending collectives_read(Call *call, Part part, size_t item, int owner, ui
     Joint *joint = board_copy_of(board, board->rank);
     size_t nbytes = part.count * item;
     Copied copied;
-    joint_open(joint, shared && joint_is_possible(nbytes) ? board_ident_of(board, owner) : 0, nbytes, part.bytes);
+    joint_open(joint, shared ? board_ident_of(board, owner) : 0, nbytes, part.bytes);
     while ((copied = copies_read_last(joint, board->pids[owner], address, part.bytes, nbytes)) == COPIED)
         if (!collectives_look_around(call))
             return BROKEN;
     *readable = copied != REFUSED;
+    if (!*readable)
+        joint_shut(joint);
     return DONE;
 }
 
@@ -240,44 +244,54 @@ static Ending collectives_read_all(Call *call, const Route *route, const uint64_
     return ending;
 }
 
-/* Write a piece of a part to each rank that reads it; tell whether somebody may want more, or nobody does yet. */
-static Copied collectives_write(Call *call, const Route *route, int i, bool *wanted)
+/* Whether this rank has something for others to read, nothing to read itself, and a processor. Where it is one of several that
+   a root reads from, that reads from one after the other. */
+static bool collectives_may_help(const Call *call, const Route *route)
 {
-    Board *board = call->board;
-    uint32_t ident = board_ident_of(board, board->rank);
-    Part part = route->send[i].part;
-    Copied all = NONE_LEFT;
-    for (int k = 1; k < board->size && all != REFUSED; k++) {
-        int peer = (board->rank + k) % board->size;
-        Joint *joint = board_copy_of(board, peer);
-        if (route->send[i].peer != TO_ALL && route->send[i].peer != peer)
-            continue;
-        Copied copied = copies_write_first(joint, ident, board->pids[peer], part.bytes, part.count * route->item);
-        *wanted = *wanted || copied == COPIED || !joint_is_known(joint, ident);
-        all = copied == NONE_LEFT ? all : copied;
-    }
-    return all;
+    const Board *board = call->board;
+    bool alone = board->size == 2 || route->sends > 1 || route->send[0].peer == TO_ALL;
+    return call->lends && route->takes == 0 && route->sends > 0 && alone && board->patience.may_spin && board->writes;
 }
 
-/* Write what others read, as this rank has nothing to read itself. Those that have not begun after a while read everything: they
-   have no compiled parts, or have not got a processor. */
-static Ending collectives_help(Call *call, const Route *route, bool *writable)
+/* Write a piece of a part that a rank reads, if any is left; tell whether it was one, or that rank has not begun. */
+static void collectives_write(Board *board, Part part, size_t item, int peer, bool *copied, bool *awaited)
 {
-    int64_t since = native_monotonic_ns();
-    bool wanted = true;
-    while (wanted && native_monotonic_ns() - since < BEGUN_NS) {
-        wanted = false;
-        for (int i = 0; i < route->sends && *writable; i++) {
-            Copied copied = collectives_is_fetched(route, route->send[i].part) ? collectives_write(call, route, i, &wanted) : NONE_LEFT;
-            *writable = copied != REFUSED;
-            if (copied == COPIED) {
-                since = native_monotonic_ns();
-                if (!collectives_look_around(call))
-                    return BROKEN;
-            }
+    Joint *joint = board_copy_of(board, peer);
+    uint32_t ident = board_ident_of(board, board->rank);
+    Copied now = copies_write_first(joint, ident, board->pids[peer], part.bytes, part.count * item);
+    board->writes = now != REFUSED;
+    *copied = *copied || now == COPIED;
+    *awaited = *awaited || !joint_is_known(joint, ident);
+}
+
+/* Write a piece to each rank that reads from this one. */
+static Ending collectives_write_to_each(Call *call, const Route *route, bool *copied, bool *awaited)
+{
+    Board *board = call->board;
+    *copied = *awaited = false;
+    for (int i = 0; i < route->sends; i++)
+        for (int k = 1; k < board->size && board->writes; k++) {
+            int peer = (board->rank + k) % board->size;
+            if ((route->send[i].peer != TO_ALL && route->send[i].peer != peer) || !collectives_is_fetched(route, route->send[i].part))
+                continue;
+            collectives_write(board, route->send[i].part, route->item, peer, copied, awaited);
+            if (!collectives_look_around(call))
+                return BROKEN;
         }
+    return DONE;
+}
+
+/* Write what others read, until nothing is left. Those that have not begun after a while read everything: they have no compiled
+   parts, or have not got a processor. */
+static Ending collectives_help(Call *call, const Route *route)
+{
+    int64_t until = native_monotonic_ns() + BEGUN_NS + (int64_t)(collectives_longest_of(route) * route->item / BEGUN_PER_NS);
+    bool copied, awaited;
+    do {
+        if (collectives_write_to_each(call, route, &copied, &awaited) == BROKEN)
+            return BROKEN;
         RELAX();
-    }
+    } while (call->board->writes && (copied || (awaited && native_monotonic_ns() < until)));
     return DONE;
 }
 
@@ -298,8 +312,8 @@ static Ending collectives_break_off(Call *call, const Route *route)
 static Ending collectives_fetch(Call *call, const Route *route, const uint64_t addresses[MOST_PARTS], Kept *kept, uint64_t *left)
 {
     Board *board = call->board;
-    bool copied = true, helps = call->lends && route->takes == 0 && board->patience.may_spin && board->writes;
-    Ending ending = helps ? collectives_help(call, route, &board->writes) : collectives_read_all(call, route, addresses, &copied);
+    bool copied = true, helps = collectives_may_help(call, route);
+    Ending ending = helps ? collectives_help(call, route) : collectives_read_all(call, route, addresses, &copied);
     if (ending == BROKEN)
         return collectives_break_off(call, route);
     if (!collectives_offers(route, kept->to)) /* the others are still at work */

@@ -30,8 +30,9 @@ static uint32_t joint_end_of(uint64_t left)
 
 static size_t joint_piece_nbytes(size_t nbytes)
 {
-    size_t part = (nbytes / PIECES | (ROUND_NBYTES - 1)) + 1;
-    return part < LEAST_NBYTES ? LEAST_NBYTES : part < MOST_NBYTES ? part : MOST_NBYTES;
+    size_t part = (nbytes / PIECES | (ROUND_NBYTES - 1)) + 1, counted = (nbytes / MOST_PIECES | (ROUND_NBYTES - 1)) + 1;
+    part = part < LEAST_NBYTES ? LEAST_NBYTES : part < MOST_NBYTES ? part : MOST_NBYTES;
+    return part < counted ? counted : part; /* the word has to count them all */
 }
 
 size_t joint_piece(size_t nbytes, uint64_t piece, size_t *begin)
@@ -45,11 +46,6 @@ static size_t joint_pieces(size_t nbytes)
 {
     size_t part = joint_piece_nbytes(nbytes);
     return nbytes / part + (nbytes % part > 0);
-}
-
-bool joint_is_possible(size_t nbytes)
-{
-    return joint_pieces(nbytes) <= MOST_PIECES;
 }
 
 void joint_open(Joint *joint, uint32_t ident, size_t nbytes, const void *to)

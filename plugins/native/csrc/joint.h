@@ -14,8 +14,6 @@ typedef struct {
 
 /* Where a piece begins, and how long it is: told from the length alone, it is the same for both. */
 size_t joint_piece(size_t nbytes, uint64_t piece, size_t *begin);
-/* Which copies there are words for. */
-bool joint_is_possible(size_t nbytes);
 
 /* ------------------------------------------------------------------ the receiver */
 

@@ -476,7 +476,9 @@ static Taken messages_learn(Messages *messages, Letter *letter, PyObject *told)
 static Taken messages_claim(Messages *messages, Letter *letter)
 {
     if (!messages_is_kept(messages, letter) || messages_has_failed(messages) || messages->engine->leaving)
-        return PyErr_Occurred() ? FAILED : NOTHING;
+        return NOTHING;
+    if (PyErr_Occurred())
+        return FAILED;
     PyObject *told = PyObject_CallFunction(messages->claim, "ONII", letter->array, messages_source(letter), letter->tag, letter->mark);
     return messages_learn(messages, letter, told);
 }

@@ -187,7 +187,7 @@ typedef enum { UNREADABLE, HALF_READ, READ } Read;
 static void offers_begin_reading(Reading *reading, const Frame *offer)
 {
     Way *way = reading->way;
-    bool together = !way->joint && joint_is_possible(offer->length);
+    bool together = !way->joint;
     reading->from = offer->address;
     reading->nbytes = offer->length;
     reading->joint = together ? rings_joint(way->rings, true) : &reading->alone;

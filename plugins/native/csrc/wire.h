@@ -63,9 +63,9 @@ bool wire_has_room(const Wire *wire, int peer, size_t nbytes);
    are left to Python. False with an exception set. */
 bool wire_swap(Wire *wire, Parcel *parcels, int count);
 /* Receive a parcel if it is there, whose beginning is left to Python if not all of it is. False with an exception set. */
+bool wire_glance(Wire *wire, Parcel *parcel);
 /* Whether a message of a rank that Python has taken in waits with a tag. */
 bool wire_is_kept(const Wire *wire, int peer, unsigned tag);
-bool wire_glance(Wire *wire, Parcel *parcel);
 /* Give the credit that is owed and has met no frame that it could go before, as this rank has all that it needs. */
 bool wire_pay(const Wire *wire);
 /* Whether all of it is done. */

@@ -180,6 +180,13 @@ static long explore(int first, int *points, int count)
     return orders;
 }
 
+/* Whether the pieces of a long array are as many as the word can count, and the last of them ends where the array does. */
+static bool counts_all(size_t nbytes)
+{
+    size_t begin, pieces = joint_pieces(nbytes), last = joint_piece(nbytes, pieces - 1, &begin);
+    return pieces <= MOST_PIECES && begin + last == nbytes;
+}
+
 /* Take pieces by whatever the other side may have written; tell whether each is one of the array. */
 static bool believes_nothing(void)
 {
@@ -202,6 +209,11 @@ int main(void)
 {
     int points[POINTS];
     long orders = 0, helped = 0;
+    for (size_t nbytes = 1; nbytes < (size_t)1 << 46; nbytes = nbytes * 3 + 1)
+        if (!counts_all(nbytes)) {
+            printf("%zu bytes have too many pieces\n", nbytes);
+            return 1;
+        }
     if (!believes_nothing()) {
         printf("a piece was taken that the array has not\n");
         return 1;

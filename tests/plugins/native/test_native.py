@@ -50,6 +50,11 @@ def test_each_way_is_what_it_says(pools: dict[str, RankPool]) -> None:
         assert pools["mixed"].run(programs.in_use) == [python, native]
 
 
+def test_a_long_call_seldom_asks_a_busy_thread_for_the_interpreter(pools: dict[str, RankPool]) -> None:
+    """It has 128 pieces, and may be interrupted in each."""
+    assert max(pools["native"].run(programs.beside_a_busy_thread, 0.2, timeout=TIMEOUT_S)) < 20
+
+
 def test_reductions_give_the_same_bits(pools: dict[str, RankPool]) -> None:
     told = {way: pool.run(programs.reductions, timeout=TIMEOUT_S) for way, pool in pools.items()}
     for way, by_rank in told.items():

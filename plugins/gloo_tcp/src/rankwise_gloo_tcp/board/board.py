@@ -237,9 +237,6 @@ class Board:
         look: Called now and then while waiting; raises if the group has failed.
     """
 
-    #: Whether it meets by compiled code.
-    is_compiled = False
-
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         self.rank, self.size, self.may_spin = rank, size, may_spin
         #: Where control blocks, records and areas begin, for those who look for themselves.

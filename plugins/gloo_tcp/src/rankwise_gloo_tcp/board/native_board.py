@@ -13,8 +13,6 @@ from rankwise_native import Turns
 class NativeBoard(Turns, Board):
     """One rank's view of its group's board. Turn and parity are kept by `Turns`, for the next user of the board."""
 
-    is_compiled = True
-
     def __init__(self, descriptor: int, rank: int, size: int, may_spin: bool, look: Callable[[], object]) -> None:
         Board.__init__(self, descriptor, rank, size, may_spin, look)
         self.attach(self._bytes, self.layout, may_spin)

@@ -43,9 +43,9 @@ def join(
     pids = [card.pid for card in cards]
     watched = {peer: processes.watch(pids[peer]) for peer in behind(range(size), rank, size)}
     comm.engine.watch_processes({peer: fd for peer, fd in watched.items() if fd >= 0}, shared.parting)
-    bells, can_read, all_compiled = _try(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
+    bells, can_read = _try(comm, shared, pids, all(fd >= 0 for fd in watched.values()), deadline)
     if can_read:
-        shared.may_read(pids, all_compiled)
+        shared.may_read(pids, comm.all_compiled)
     for peer in comm.engine.peers.all if can_read else ():
         peer.readable = peer.rank != rank
     if bells:
@@ -55,8 +55,8 @@ def join(
 
 def _try(
     comm: GlooCommunicator, shared: Board, pids: list[int], watched: bool, deadline: Deadline
-) -> tuple[dict[int, Bell], bool, bool]:
-    """Return for each peer what wakes it, and whether all ranks can read the memory of all others, and are compiled.
+) -> tuple[dict[int, Bell], bool]:
+    """Return for each peer what wakes it, and whether all ranks can read the memory of all others.
 
     There are no bells where some rank can open none, or deaths go unnoticed.
     """
@@ -67,10 +67,9 @@ def _try(
     if all(row[1] for row in told):
         bells = {peer: Bell.of(pids[peer], *told[peer][:2]) for peer in range(comm.size) if peer != comm.rank}
     tried = _tried(comm.rank, comm.size)
-    works = bool(bells) and _can_wake(bells, tried), _can_read(tried, pids, told), shared.is_compiled
+    works = bool(bells) and _can_wake(bells, tried), _can_read(tried, pids, told)
     agreed = _tell(comm, shared, [int(each) for each in works], deadline)
-    wake, read, compiled = (all(row[n] for row in agreed) for n in range(len(works)))
-    return bells if wake else {}, read, compiled
+    return bells if all(row[0] for row in agreed) else {}, all(row[1] for row in agreed)
 
 
 def _tried(rank: int, size: int) -> set[int]:
