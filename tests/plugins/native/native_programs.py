@@ -40,7 +40,7 @@ def in_use() -> tuple[bool, str]:
 
 
 def beside_a_busy_thread(switch_s: float) -> float:
-    """Return how often a long call asks another thread for the interpreter, on a rank where that takes so long each time."""
+    """Return how often a long call asks another thread for the interpreter, which takes so long each time on a rank."""
     rank, _ = begin()
     over, array, before = threading.Event(), np.zeros(16 << 20, np.float32), sys.getswitchinterval()
 
