@@ -16,6 +16,7 @@ after it is what is printed: `...` stands for anything, and the order of lines c
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -105,9 +106,18 @@ def environment(tmp_path, **more):
 
 
 def run(command, tmp_path, **more):
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=tmp_path, env=environment(tmp_path, **more)
-    )
+    """Run a command to its end, and all that it has started: what stands still is killed, and its words are shown."""
+    around = {"cwd": tmp_path, "env": environment(tmp_path, **more), "start_new_session": True}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **around)
+    try:
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+        files = {path.name: path.read_text() for path in sorted(Path(tmp_path).glob("*.txt"))}
+        errors += f"\nstood still for {TIMEOUT_S} s; it has written {files}"
+        return subprocess.CompletedProcess(command, -signal.SIGKILL, output, errors)
 
 
 def matches(shown, printed, ordered=True):
