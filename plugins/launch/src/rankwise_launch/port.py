@@ -9,15 +9,17 @@ from contextlib import contextmanager
 
 from rankwise.launching import cause, shortage
 from rankwise_launch.config import ExitCode, LaunchError
+from rankwise_network.ports import OF_CONNECTIONS, is_of_connections, once_free
 
 
 @contextmanager
-def reserve_port(host: str, port: int | None) -> Iterator[int]:
+def reserve_port(host: str, port: int | None, within_s: float) -> Iterator[int]:
     """Hold a port of this machine without listening, so that only a server that reuses addresses can have it.
 
     Args:
         host: The address that rank 0 will serve.
         port: The port; None picks a free one.
+        within_s: How long to wait for it where a connection of this machine has it.
 
     Raises:
         LaunchError: The port is taken, or the address is not this machine's.
@@ -32,13 +34,15 @@ def reserve_port(host: str, port: int | None) -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             # opens: nothing, a port is only held that does not listen
-            holder.bind(address)
+            once_free(lambda: holder.bind(address), port or 0, within_s)
         except OSError as error:
             raise LaunchError(ExitCode.PORT_IN_USE, _sentence(host, port, error)) from error
         yield int(holder.getsockname()[1])
 
 
 def _sentence(host: str, port: int | None, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE and is_of_connections(port or 0):
+        return f"port {port} on {host} is in use by {OF_CONNECTIONS}"
     if error.errno == errno.EADDRINUSE:
         return f"port {port} on {host} is in use; give another --master-port, or none for a free one (on a single node)"
     if error.errno == errno.EADDRNOTAVAIL:

@@ -134,7 +134,7 @@ class _Job:
             port = config.master_port or 0
             if config.serves:
                 # Held while the ranks run, so that nobody else is given the port before rank 0 serves it.
-                port = stack.enter_context(reserve_port(config.master_addr, config.master_port))
+                port = stack.enter_context(reserve_port(config.master_addr, config.master_port, config.join_timeout_s))
             served = self._open_store(port)
             own, here = str(served.port) if served else "", config.nproc_per_node
             layout = Layout(0, here, config.master_addr, port, attempt, self._run_id, own)

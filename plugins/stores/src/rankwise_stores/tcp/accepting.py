@@ -27,7 +27,8 @@ from functools import partial
 from typing import Any
 
 from rankwise.errors import DistNetworkError
-from rankwise.stores import cause, descriptor_limit
+from rankwise.stores import Deadline, cause, descriptor_limit, heed
+from rankwise_network import ports
 from rankwise_network.doors import PLACES
 from rankwise_network.interface import at_free_port, listening
 from rankwise_stores.tcp.zeromq import MONITOR_EVENT, keep_alive, url
@@ -262,25 +263,30 @@ class Listener:
         self._socket.close()
 
 
-def listen(host: str, addresses: Sequence[str], port: int) -> Listener:
-    """Listen at the first of several addresses that is this machine's.
+def listen(host: str, addresses: Sequence[str], port: int, deadline: Deadline) -> Listener:
+    """Listen at the first of several addresses that is this machine's, until a deadline for a port to become free.
 
     Raises:
         DistNetworkError: The port is taken or not allowed, or none of the addresses is this machine's.
     """
     for address in addresses:
         try:
-            sock = listening(address, port) if port else at_free_port(partial(listening, address))
+            if port:
+                sock = ports.once_free(partial(listening, address, port), port, deadline.remaining(), heed)
+            else:
+                sock = at_free_port(partial(listening, address))
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL and address != addresses[-1]:
                 continue
             where = f"{host}:{port}" if host == address else f"{host}:{port} ({address})"
-            raise DistNetworkError(f"TCPStore: cannot serve at {where}: {_explain(error)}") from error
+            raise DistNetworkError(f"TCPStore: cannot serve at {where}: {_explain(error, port)}") from error
         return Listener(host, address, sock)
     raise AssertionError
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE and ports.is_of_connections(port):
+        return f"the port is in use by {ports.OF_CONNECTIONS}"
     if error.errno == errno.EADDRINUSE:
         return "the port is in use by another program; choose another, or 0 to have one chosen"
     if error.errno == errno.EADDRNOTAVAIL:

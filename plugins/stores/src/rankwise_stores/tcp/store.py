@@ -184,7 +184,7 @@ class TCPStore(TableStore):
             return Pool(repr(self), addresses, self._port, keys, patient=patient)
         from rankwise_stores.tcp.accepting import listen
 
-        listener = listen(self._host, addresses, self._port)
+        listener = listen(self._host, addresses, self._port, deadline)
         try:
             self._port = listener.port
             return Pool(repr(self), [listener.address], listener.port, keys, listener)
