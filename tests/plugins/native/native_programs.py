@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -37,30 +34,6 @@ def in_use() -> tuple[bool, str]:
     group = dist.group.WORLD
     board = type(group.communicators()[0].board).__name__
     return native.state()[0], f"{type(group.trail).__name__} {board} {type(group.shortcuts.all_reduce).__name__}"
-
-
-def beside_a_busy_thread(switch_s: float) -> float:
-    """Return how often a long call asks another thread for the interpreter, which takes so long each time on a rank."""
-    rank, _ = begin()
-    over, array, before = threading.Event(), np.zeros(16 << 20, np.float32), sys.getswitchinterval()
-
-    def keep_busy() -> None:
-        while not over.is_set():
-            pass
-
-    dist.all_reduce(array)
-    thread = threading.Thread(target=keep_busy)
-    if rank == 1:
-        thread.start()
-        sys.setswitchinterval(switch_s)
-    began = time.monotonic()
-    dist.all_reduce(array)
-    took_s = time.monotonic() - began
-    sys.setswitchinterval(before)
-    over.set()
-    if rank == 1:
-        thread.join()
-    return took_s / switch_s
 
 
 @lru_cache(4)  # one dtype and count after the other, for many ops
