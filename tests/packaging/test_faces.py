@@ -16,7 +16,8 @@ FACES = {
     *("rankwise.binding", "rankwise.kits", "rankwise.launching", "rankwise.observing", "rankwise.stores"),
     "rankwise_launch.toolbox",
     *("rankwise_network.doors", "rankwise_network.interface", "rankwise_network.launcher_env"),
-    *("rankwise_network.outage", "rankwise_network.processes", "rankwise_network.secret", "rankwise_network.slurm"),
+    *("rankwise_network.outage", "rankwise_network.ports", "rankwise_network.processes", "rankwise_network.secret"),
+    "rankwise_network.slurm",
     "rankwise_stores.serving",
     "rankwise_watch.reading",
 }

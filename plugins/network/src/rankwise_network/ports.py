@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+__all__ = ["OF_CONNECTIONS", "is_of_connections", "once_free"]
+
 _T = TypeVar("_T")
 #: Where the system tells of its sockets: no other systems do, and there nobody waits.
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
