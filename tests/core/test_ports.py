@@ -73,11 +73,11 @@ def connected() -> Iterator[tuple[int, Callable[[], None]]]:
     """Have a connection; tell which port its nearer end has, and what ends it so that this port is free immediately."""
     with ExitStack() as stack:
         server = stack.enter_context(taken())
-        alone = False
-        while not alone:  # the system gives a port to several connections that lead to different places
+        for _ in range(100):  # the system gives a port to several connections that lead to different places
             near = stack.enter_context(socket.create_connection(server.getsockname()))
             stack.enter_context(server.accept()[0])
-            alone = len(list(ports._states(near.getsockname()[1]))) == 1
+            if len(list(ports._states(near.getsockname()[1]))) == 1:
+                break
         near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no minute longer
         yield near.getsockname()[1], near.close
 
