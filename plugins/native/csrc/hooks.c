@@ -25,6 +25,13 @@ bool hooks_take_number(PyObject *from, const char *name, unsigned long long *num
     return !PyErr_Occurred();
 }
 
+bool hooks_has_key(PyObject *keys, PyObject *key)
+{
+    bool found = key == NULL || PyDict_Contains(keys, key) != 0;
+    Py_XDECREF(key);
+    return found;
+}
+
 bool hooks_take_limits(PyObject *from, unsigned *most_tag, uint64_t *window_nbytes, uint64_t *message_nbytes)
 {
     unsigned long long tag, window, message;

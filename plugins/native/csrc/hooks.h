@@ -27,6 +27,8 @@ bool hooks_take_typed(PyObject *from, const char *name, PyTypeObject *type, bool
 bool hooks_take_number(PyObject *from, const char *name, unsigned long long *number);
 /* Take the numbers of an engine. */
 bool hooks_take_limits(PyObject *from, unsigned *most_tag, uint64_t *window_nbytes, uint64_t *message_nbytes);
+/* Whether something is a key of what a hook is; the reference to it is taken. True, with an exception set, if that fails. */
+bool hooks_has_key(PyObject *keys, PyObject *key);
 /* Visit, or clear, what lies at all places of hooks, for the collector of garbage. */
 int hooks_visit(void *holder, const Hook *hooks, visitproc visit, void *arg);
 void hooks_clear(void *holder, const Hook *hooks);

@@ -107,14 +107,6 @@ bool messages_may_send(const Messages *messages, const Way *way)
     return messages_sound(messages, way) && messages_is_idle(way) && state_is_none(way->peer->gone);
 }
 
-/* Whether something is a key; the reference to it is taken. */
-bool messages_has_key(PyObject *keys, PyObject *key)
-{
-    bool found = key == NULL || PyDict_Contains(keys, key) != 0;
-    Py_XDECREF(key);
-    return found;
-}
-
 /* Whether a message with this tag, or a receive that it would meet, waits already. */
 static bool messages_is_awaited(Messages *messages, const Letter *letter)
 {
@@ -122,9 +114,9 @@ static bool messages_is_awaited(Messages *messages, const Letter *letter)
         return true;
     if (PyDict_GET_SIZE(messages->receives) == 0)
         return false;
-    bool found = messages_has_key(messages->receives, Py_BuildValue("(IO)", letter->tag, Py_None));
+    bool found = hooks_has_key(messages->receives, Py_BuildValue("(IO)", letter->tag, Py_None));
     for (Way *way = letter->first; way < letter->end && !found; way++)
-        found = messages_has_key(messages->receives, Py_BuildValue("(Ii)", letter->tag, (int)(way - messages->ways)));
+        found = hooks_has_key(messages->receives, Py_BuildValue("(Ii)", letter->tag, (int)(way - messages->ways)));
     return found;
 }
 

@@ -93,8 +93,6 @@ typedef enum { NOTHING, TAKEN, FAILED } Taken;
 bool messages_take_arguments(Messages *messages, Letter *letter, PyObject *const *args, Py_ssize_t count, bool written);
 /* Whether a way stands, and nobody has the engine's lock. */
 bool messages_sound(const Messages *messages, const Way *way);
-/* Whether something is a key; the reference to it is taken. */
-bool messages_has_key(PyObject *keys, PyObject *key);
 /* Whether a frame is there that nothing here has taken in: neither credit, nor a message that a receive was posted for.
    Nobody has the lock. An exception may be set. */
 bool messages_has_frame(Messages *messages, const Way *way, Frame *frame);

@@ -23,8 +23,8 @@ bool messages_is_kept(Messages *messages, const Letter *letter)
     if (PyDict_GET_SIZE(messages->arrivals) == 0)
         return false;
     if (messages_is_anyones(letter))
-        return messages_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag));
-    return messages_has_key(messages->lines, Py_XNewRef(messages_key(messages, letter->tag, letter->peer)));
+        return hooks_has_key(messages->arrivals, PyLong_FromUnsignedLong(letter->tag));
+    return hooks_has_key(messages->lines, Py_XNewRef(messages_key(messages, letter->tag, letter->peer)));
 }
 
 /* A line without anything, which is the last that has become so if there is one. */
@@ -63,7 +63,7 @@ static RequestState *lines_first(Messages *messages, unsigned tag, int peer)
 {
     PyObject *name, *place, *key, *line;
     Py_ssize_t at = 0;
-    if (messages_has_key(messages->receives, Py_BuildValue("(IO)", tag, Py_None)))
+    if (hooks_has_key(messages->receives, Py_BuildValue("(IO)", tag, Py_None)))
         return NULL;
     if ((key = messages_key(messages, tag, peer)) == NULL)
         return NULL;

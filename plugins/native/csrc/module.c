@@ -19,6 +19,7 @@ static const struct {
     unsigned long long value;
 } constants[] = {
     {"GIVEN_UP", GIVEN_UP},           {"SLEEPERS", SLEEPERS},             {"GO", GO},                        {"RUNS_ON", RUNS_ON},
+    {"COPY", COPY},
     {"SEQUENCE", SEQUENCE},           {"DIGEST", DIGEST},                 {"COUNT", COUNT},
     {"SENT", SENT},                   {"RECEIVED", RECEIVED},             {"LONGEST", LONGEST},
     {"TURN", TURN},                   {"RECORD_STRIDE", RECORD_STRIDE},   {"FETCHES", FETCHES},

@@ -82,8 +82,7 @@ static bool wire_at_a_frame(const ConnectionState *connection)
 /* Whether something waits with a key, which is taken; what cannot be found out is left to Python likewise. */
 static bool wire_has_key(PyObject *lines, PyObject *key)
 {
-    bool found = key == NULL || PyDict_Contains(lines, key) != 0;
-    Py_XDECREF(key);
+    bool found = hooks_has_key(lines, key);
     PyErr_Clear();
     return found;
 }

@@ -91,6 +91,16 @@ def test_on_one_host_it_says_what_is_prepared(board: Any, op: str, nbytes: int) 
         assert (part.size >= kind.prepared.route.fetch_count) == (said == "fetch")
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_two_ranks_copy_a_broadcast_together_where_both_are_compiled(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    monkeypatch.setattr(native, "module", lambda: object() if compiled else None)
+    least = fetch_from_nbytes(True, 1, compiled)
+    assert (least < fetch_from_nbytes(True, 1)) == compiled
+    assert [explain("broadcast", nbytes, [2]).taken.name for nbytes in (least - 1, least)] == ["board", "fetch"]
+
+
 def test_one_rank_is_alone(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "all_reduce", "--ranks", "1")
     assert code == 0

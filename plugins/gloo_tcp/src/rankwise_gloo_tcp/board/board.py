@@ -49,9 +49,9 @@ _RECORD_STRIDE = 64
 _SEQUENCE, _DIGEST, _COUNT, _SENT, _RECEIVED, _LONGEST, _TURN = range(7)
 _MASK = (1 << 64) - 1
 _CONTROL_STRIDE = 128
-#: Words of a rank's control block: whether and how it has gone, whether it sleeps until a pipe has news, and on which
-#: processor it runs, as compiled ranks say.
-_GONE, _ASLEEP, _RUNS_ON = 9, 10, 11
+#: Words of a rank's control block: three of an array that a compiled rank copies together with another; whether and how
+#: it has gone, whether it sleeps until a pipe has news, and on which processor it runs, as compiled ranks say.
+_COPY, _GONE, _ASLEEP, _RUNS_ON = 0, 9, 10, 11
 _IN_GOOD_ORDER, _GIVING_UP, _WITH_PROCESS = 1, 2, 3
 #: Words of the board: who has given the group up; for which turn somebody sleeps, by parity; and up to which turn all
 #: have come.
@@ -181,6 +181,7 @@ SHARED = {
     "GIVEN_UP": _GIVEN_UP,
     "SLEEPERS": _SLEEPERS,
     "GO": _GO,
+    "COPY": _COPY,
     "RUNS_ON": _RUNS_ON,
     "SEQUENCE": _SEQUENCE,
     "DIGEST": _DIGEST,
